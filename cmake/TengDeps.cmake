@@ -1,0 +1,22 @@
+# Packages from the distribution. A missing one is named with its Debian package.
+find_package(Threads REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS C)
+
+function(tg_dep name header lib package)
+  find_path(TENG_${name}_INCLUDE ${header})
+  find_library(TENG_${name}_LIBRARY NAMES ${lib})
+  if(NOT TENG_${name}_INCLUDE OR NOT TENG_${name}_LIBRARY)
+    message(FATAL_ERROR "${header} or lib${lib} not found: install the package ${package} (scripts/install-packages.sh does)")
+  endif()
+  add_library(TgDep::${name} INTERFACE IMPORTED GLOBAL)
+  target_include_directories(TgDep::${name} SYSTEM INTERFACE ${TENG_${name}_INCLUDE})
+  target_link_libraries(TgDep::${name} INTERFACE ${TENG_${name}_LIBRARY})
+endfunction()
+
+tg_dep(jansson jansson.h jansson libjansson-dev)
+tg_dep(xxhash xxhash.h xxhash libxxhash-dev)
+tg_dep(yaml yaml.h yaml libyaml-dev)
+tg_dep(pcre2 pcre2.h pcre2-8 libpcre2-dev)
+tg_dep(utf8proc utf8proc.h utf8proc libutf8proc-dev)
+tg_dep(dnnl oneapi/dnnl/dnnl.h dnnl libdnnl-dev)
+tg_dep(cmocka cmocka.h cmocka libcmocka-dev)
