@@ -109,9 +109,8 @@ enum {
 struct teng_op_spec {
     const char *name;
     const char *doc;           /* one paragraph: formula, inputs, attributes, source */
-    int min_in, max_in;        /* max_in -1: any number */
+    int min_in, max_in;        /* inputs above min_in are optional, absent from the end; max_in -1: any number */
     int n_out;                 /* -1: infer decides (at most TENG_MAX_OUT) */
-    uint32_t optional_in;      /* bit i: input i may be NULL… absent inputs are only allowed at the end of the list */
     size_t attr_size;
     const teng_attr_field *attrs; /* ends with .name == NULL; NULL when attr_size is 0 */
     uint32_t traits;
