@@ -1,0 +1,1 @@
+tg_test(test_tensor ROOMS tensor)
