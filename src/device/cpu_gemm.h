@@ -1,0 +1,48 @@
+/*
+ * Matrix products on the CPU, through oneDNN (majors 2 and 3): C = op(A) op(B) [+ bias] [+ C], optionally
+ * batched. A plan is made once and run many times. Products of f32 are exact f32 (strict math mode); bf16 and
+ * f16 are summed in f32. This is not an operator: it knows buffers and strides only.
+ */
+#ifndef TG_DEVICE_CPU_GEMM_H
+#define TG_DEVICE_CPU_GEMM_H
+
+#include "teng/tensor.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* op(A) is [m,k], op(B) is [k,n], C is [m,n], rows outermost. Zeroed members mean the usual thing. */
+typedef struct tg_gemm_spec {
+    teng_dtype a, b, c;                   /* a = b in {f32, bf16, f16}; c the same or f32 */
+    int64_t m, n, k;                      /* all >= 1 */
+    int64_t batch;                        /* number of products; 0 counts as 1 */
+    bool trans_a;                         /* A is stored [k,m] */
+    bool trans_b;                         /* B is stored [n,k], as the weight of a linear layer */
+    bool shared_a, shared_b;              /* all products of the batch use one A, one B */
+    int64_t lda, ldb, ldc;                /* elements from one stored row to the next; 0: dense */
+    int64_t stride_a, stride_b, stride_c; /* elements from one product's matrix to the next; 0: dense */
+    bool bias;                            /* an f32[n] is added to every row */
+    bool accumulate;                      /* C is added to, not overwritten */
+} tg_gemm_spec;
+
+typedef struct tg_gemm_plan tg_gemm_plan;
+
+/* NULL when such a product can run here, else the reason, a constant string ("bf16 products need AVX-512").
+ */
+const char *tg_gemm_refuse(const tg_gemm_spec *spec);
+/* TENG_INVALID for a wrong specification, TENG_UNSUPPORTED with the reason for one that cannot run here. */
+teng_status tg_gemm_plan_create(const tg_gemm_spec *spec, tg_gemm_plan **out);
+void tg_gemm_plan_destroy(tg_gemm_plan **plan);
+/* Bytes that each run needs at `scratch` (64-byte aligned, contents undefined before and after). May be 0. */
+size_t tg_gemm_scratch(const tg_gemm_plan *plan);
+/* Implementation that oneDNN chose ("brg:avx512_core"), for plan listings. */
+const char *tg_gemm_impl(const tg_gemm_plan *plan);
+/* bias is ignored unless the spec has one. C must not overlap the inputs. Makes no allocation of ours. A plan
+ * holds its argument list: one thread at a time may run it (its inside is OpenMP-parallel). */
+teng_status tg_gemm_run(tg_gemm_plan *plan, const void *a, const void *b, const float *bias, void *c,
+                        void *scratch);
+
+/* "oneDNN 2.6.3". buf >= 32 bytes; returns buf. */
+char *tg_gemm_version(char *buf);
+
+#endif
