@@ -14,6 +14,7 @@
 
 /* NULL and a pending TENG_MEMORY error on failure. tg_alloc(0) gives a unique pointer. */
 void *tg_alloc(size_t bytes);               /* uninitialised */
+void *tg_alloc_quiet(size_t bytes);         /* the same, and no error is recorded when it fails */
 void *tg_calloc(size_t count, size_t size); /* zeroed, overflow checked */
 void *tg_realloc(void *ptr, size_t bytes);  /* old block is kept on failure */
 void tg_free(void *ptr);                    /* NULL allowed */
