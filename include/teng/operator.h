@@ -130,8 +130,8 @@ struct teng_op_spec {
 };
 
 /* Appends a call of `op` to the graph of its operands (or the current trace when it has none), in eager mode runs
- * it. in[i] NULL at the end means an absent optional input; NULL before means an earlier failure: the result is
- * NULL and the first error is kept. Returns out[0]; all outputs in out[] when out is not NULL. */
+ * it. A NULL operand is an earlier failure: the result is NULL and the first error is kept (absent optional inputs
+ * are left out of n_in). Returns out[0]; all outputs in out[] when out is not NULL. */
 TENG_API teng_tensor *teng_apply(teng_src at, const teng_op_spec *op, const void *attr, int n_in,
                                  teng_tensor *const *in, teng_tensor **out);
 /* Shape and dtype of a value. */

@@ -114,10 +114,13 @@ typedef struct tg_trace {
     tg_phase phase;
     bool training; /* dropout on */
     void *user;    /* of nn: the model being traced */
+    struct tg_trace *outer;
 } tg_trace;
 tg_trace *tg_trace_current(void);                /* NULL outside a trace */
 void tg_trace_begin(tg_trace *t, tg_graph *g);   /* t lives on the caller's stack until tg_trace_end */
 void tg_trace_end(tg_trace *t);
+/* A frame of g's arena; caller when memory is out. */
+const tg_frame *tg_frame_push(tg_graph *g, teng_src at, const tg_frame *caller);
 /* Enter and leave a cell: path is appended to the scope, `at` to the frames. */
 typedef struct tg_trace_mark {
     const char *scope;
