@@ -4,6 +4,8 @@
  */
 #include "base/mem.h"
 
+#include "base/fail.h"
+
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -65,8 +67,10 @@ static block *block_for(tg_arena *arena, size_t bytes)
 void *tg_arena_alloc(tg_arena *arena, size_t bytes)
 {
     if (bytes == 0) bytes = 1;
-    /* What cannot be rounded up cannot be had either: let the heap refuse it in words. */
-    if (bytes > SIZE_MAX / 2) return tg_calloc(bytes, 2);
+    if (bytes > SIZE_MAX / 2) {
+        tg_fail(TENG_MEMORY, "out of memory: %zu bytes are more than an address can hold", bytes);
+        return NULL;
+    }
     size_t rounded = (bytes + UNIT - 1) / UNIT * UNIT;
     block *b = block_for(arena, rounded);
     if (!b) return NULL;

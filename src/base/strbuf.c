@@ -4,6 +4,7 @@
  */
 #include "base/strbuf.h"
 
+#include "base/fail.h"
 #include "base/mem.h"
 
 #include <math.h>
@@ -17,9 +18,14 @@ static bool make_room(tg_strbuf *b, size_t n)
 {
     if (b->failed) return false;
     if (n < b->cap - b->len) return true;
+    if (n > SIZE_MAX / 4 || b->len > SIZE_MAX / 4) {
+        tg_fail(TENG_MEMORY, "out of memory: a text of %zu + %zu bytes is more than an address can hold",
+                b->len, n);
+        b->failed = true;
+        return false;
+    }
     size_t want = b->cap ? b->cap : 32;
-    if (n > SIZE_MAX / 4 - b->len) want = SIZE_MAX / 2; /* more than there is: the heap refuses it in words */
-    while (want / 2 < SIZE_MAX / 4 && want - b->len <= n)
+    while (want - b->len <= n)
         want *= 2;
     char *data = tg_realloc(b->data, want);
     if (!data) {
