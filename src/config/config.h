@@ -93,9 +93,9 @@ void tg_config_destroy(tg_config **cfg);
 /*
  * Reads a YAML file on top of what cfg holds. Keys may be nested maps or dotted ("train.seq_len: 64"). A
  * top-level `base: other.yaml`, relative to the file that says it, is read first and overridden. null unsets
- * a key whose default is unset. A relative path in a PATH or PATHS value is made absolute: taken from the
- * current directory when it exists there, else from the folder of the file when it exists there, else left as
- * written.
+ * a key whose default is unset. A relative path in a PATH or PATHS value is made absolute: from the folder of
+ * the file when it exists there, else from the current directory when it exists there, else it is left as
+ * written. On the command line only the current directory counts.
  */
 teng_status tg_config_load(tg_config *cfg, const char *path);
 /* The same from memory; `name` stands for the file in messages and decides the folder. */
