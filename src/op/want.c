@@ -1,0 +1,92 @@
+/* Checks that infer functions share; see want.h. */
+#include "op/want.h"
+
+static const char *text(char *buf, const teng_op_call *call, int i)
+{
+    return tg_desc_text(buf, &call->in[i]);
+}
+
+teng_status tg_want_float(const teng_op_call *call, int i, const char *name)
+{
+    const teng_dtype t = call->in[i].dtype;
+    if (t == TENG_F32 || t == TENG_BF16 || t == TENG_F16) return TENG_OK;
+    char buf[TG_DESC_TEXT];
+    return tg_fail(TENG_INVALID, "%s is %s; it must be f32, bf16 or f16", name, text(buf, call, i));
+}
+
+teng_status tg_want_dtype(const teng_op_call *call, int i, const char *name, teng_dtype dtype)
+{
+    if (call->in[i].dtype == dtype) return TENG_OK;
+    char buf[TG_DESC_TEXT];
+    return tg_fail(TENG_INVALID, "%s is %s; its elements must be %s", name, text(buf, call, i),
+                   teng_dtype_name(dtype));
+}
+
+static bool same_dims(const teng_desc *a, const teng_desc *b)
+{
+    if (a->ndim != b->ndim) return false;
+    for (int i = 0; i < a->ndim; i++)
+        if (a->dims[i] != b->dims[i]) return false;
+    return true;
+}
+
+teng_status tg_want_dims(const teng_op_call *call, int i, const char *name, const teng_desc *d,
+                         const char *of)
+{
+    if (same_dims(&call->in[i], d)) return TENG_OK;
+    char a[TG_DESC_TEXT], b[TG_DESC_TEXT];
+    const teng_desc want = tg_desc_cast(d, call->in[i].dtype);
+    return tg_fail(TENG_INVALID, "%s is %s; it must be %s, the shape of %s", name, text(a, call, i),
+                   tg_desc_text(b, &want), of);
+}
+
+teng_status tg_want_like(const teng_op_call *call, int i, const char *name, int j, const char *other)
+{
+    if (tg_desc_equal(&call->in[i], &call->in[j])) return TENG_OK;
+    char a[TG_DESC_TEXT], b[TG_DESC_TEXT];
+    return tg_fail(TENG_INVALID, "%s is %s and %s is %s; they must agree", name, text(a, call, i), other,
+                   text(b, call, j));
+}
+
+teng_status tg_want_weight(const teng_op_call *call, int i, const char *name, int64_t n)
+{
+    const teng_desc *w = &call->in[i];
+    if (w->ndim == 1 && w->dims[0] == n && (w->dtype == TENG_F32 || w->dtype == call->in[0].dtype))
+        return TENG_OK;
+    char a[TG_DESC_TEXT], b[TG_DESC_TEXT];
+    return tg_fail(TENG_INVALID, "%s is %s and x is %s; %s must be [%lld] in f32 or %s", name,
+                   text(a, call, i), text(b, call, 0), name, (long long)n,
+                   teng_dtype_name(call->in[0].dtype));
+}
+
+teng_status tg_want_ndim(const teng_op_call *call, int i, const char *name, int ndim)
+{
+    if (call->in[i].ndim >= ndim) return TENG_OK;
+    char buf[TG_DESC_TEXT];
+    return tg_fail(TENG_INVALID, "%s is %s; it must have at least %d dimension%s", name, text(buf, call, i),
+                   ndim, ndim == 1 ? "" : "s");
+}
+
+teng_status tg_want_axis(const teng_op_call *call, int64_t axis, int *out)
+{
+    *out = tg_desc_axis(&call->in[0], axis);
+    if (*out >= 0) return TENG_OK;
+    char buf[TG_DESC_TEXT];
+    return tg_fail(TENG_INVALID, "axis %lld is outside x, which is %s", (long long)axis, text(buf, call, 0));
+}
+
+teng_desc tg_desc_rows(const teng_desc *d, teng_dtype dtype)
+{
+    return tg_desc_make(dtype, d->ndim - 1, d->dims);
+}
+
+teng_desc tg_desc_cast(const teng_desc *d, teng_dtype dtype)
+{
+    return tg_desc_make(dtype, d->ndim, d->dims);
+}
+
+int64_t tg_axis_of(const teng_tensor *x, int64_t axis)
+{
+    const int i = x ? tg_desc_axis(teng_tensor_desc(x), axis) : -1;
+    return i >= 0 ? i : axis;
+}
