@@ -30,7 +30,10 @@ typedef struct tg_gemm_plan tg_gemm_plan;
 /* NULL when such a product can run here, else the reason, a constant string ("bf16 products need AVX-512").
  */
 const char *tg_gemm_refuse(const tg_gemm_spec *spec);
-/* TENG_INVALID for a wrong specification, TENG_UNSUPPORTED with the reason for one that cannot run here. */
+/* Whether this CPU, under the limit that oneDNN met first, multiplies this dtype without converting to f32.
+ */
+bool tg_gemm_native(teng_dtype dtype);
+/* TENG_INVALID for a wrong specification; TENG_UNSUPPORTED with the reason when oneDNN declines it. */
 teng_status tg_gemm_plan_create(const tg_gemm_spec *spec, tg_gemm_plan **out);
 void tg_gemm_plan_destroy(tg_gemm_plan **plan);
 /* Bytes that each run needs at `scratch` (64-byte aligned, contents undefined before and after). May be 0. */

@@ -1,0 +1,451 @@
+/*
+ * Matrix products on oneDNN's matmul primitive. Where this CPU has no bf16 or f16 product, the plan converts
+ * the operands to f32 in its scratch and multiplies there: right, and slow; its name says so. Layouts are
+ * taken as they are: the caller's strides go to oneDNN, which packs blocks itself.
+ */
+#include "device/cpu_gemm.h"
+
+#include "base/fail.h"
+#include "base/mem.h"
+#include "device/cpu/gemm_dnnl.h"
+#include "device/cpu_isa.h"
+#include "tensor/desc.h"
+
+#include <omp.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { ARG_A, ARG_B, ARG_C, ARG_PAD, ARG_BIAS, ARG_COUNT };
+
+typedef struct matrix { /* a stack of stored matrices */
+    teng_dtype dtype;
+    int64_t batch, rows, cols, ld, stride;
+} matrix;
+
+struct tg_gemm_plan {
+    dnnl_stream_t stream;
+    dnnl_primitive_t product;
+    dnnl_exec_arg_t args[ARG_COUNT];
+    int n_args;
+    size_t pad_bytes; /* of oneDNN, at the start of scratch */
+    int64_t loops;    /* products run one after the other: 1 unless oneDNN declines the batch */
+    size_t step[3];   /* bytes from one of them to the next in A, B, C */
+    bool widen, accumulate;
+    matrix narrow[3];  /* widen: A, B, C as the caller stores them */
+    size_t wide_at[3]; /* and where their f32 copies lie in scratch; C: only if it is not f32 */
+    size_t scratch;
+    char impl[64];
+};
+
+static dnnl_engine_t engine; /* one for the process, never destroyed: oneDNN's own caches refer to it */
+static pthread_once_t engine_once = PTHREAD_ONCE_INIT;
+
+static void make_engine(void)
+{
+    if (tg_cpu_isa_current() < tg_cpu_isa_best()) dnnl_set_max_cpu_isa(tg_dnnl_isa(tg_cpu_isa_current()));
+    if (dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success) engine = NULL;
+}
+
+static const char *dnnl_reason(dnnl_status_t status)
+{
+    switch (status) {
+    case dnnl_out_of_memory:
+        return "out of memory";
+    case dnnl_unimplemented:
+        return "not implemented for this CPU";
+    case dnnl_invalid_arguments:
+        return "invalid arguments";
+    default:
+        return "runtime error";
+    }
+}
+
+static dnnl_data_type_t dnnl_type(teng_dtype t)
+{
+    return t == TENG_F32 ? dnnl_f32 : t == TENG_BF16 ? dnnl_bf16 : dnnl_f16;
+}
+
+/* ---- specification ---- */
+
+static bool size_ok(int64_t batch, int64_t rows, int64_t ld, int64_t stride)
+{
+    int64_t all;
+    return !__builtin_mul_overflow(rows, ld, &all) && !__builtin_mul_overflow(batch, stride, &all) &&
+           all <= INT64_MAX / 16;
+}
+
+/* Fills defaults; a constant message when the specification is wrong. */
+static const char *complete(tg_gemm_spec *s)
+{
+    if (!s->batch) s->batch = 1;
+    if (s->m < 1 || s->n < 1 || s->k < 1 || s->batch < 1) return "matrix product sizes must be at least 1";
+    if (s->m > INT32_MAX || s->n > INT32_MAX || s->k > INT32_MAX || s->batch > INT32_MAX)
+        return "matrix product sizes must be below 2^31";
+    if (s->a != s->b) return "both factors of a matrix product must have one dtype";
+    if (s->a != TENG_F32 && s->a != TENG_BF16 && s->a != TENG_F16)
+        return "matrix products exist for f32, bf16 and f16 only";
+    if (s->c != TENG_F32 && s->c != s->a)
+        return "the result of a matrix product is f32 or the dtype of its factors";
+    int64_t rows_a = s->trans_a ? s->k : s->m, cols_a = s->trans_a ? s->m : s->k;
+    int64_t rows_b = s->trans_b ? s->n : s->k, cols_b = s->trans_b ? s->k : s->n;
+    if (!s->lda) s->lda = cols_a;
+    if (!s->ldb) s->ldb = cols_b;
+    if (!s->ldc) s->ldc = s->n;
+    if (s->lda < cols_a || s->ldb < cols_b || s->ldc < s->n)
+        return "a row stride of a matrix product is shorter than its row";
+    if (s->shared_a) s->stride_a = 0;
+    if (s->shared_b) s->stride_b = 0;
+    if (!s->stride_a && !s->shared_a) s->stride_a = rows_a * s->lda;
+    if (!s->stride_b && !s->shared_b) s->stride_b = rows_b * s->ldb;
+    if (!s->stride_c) s->stride_c = s->m * s->ldc;
+    if (s->stride_a < 0 || s->stride_b < 0) return "a batch stride of a matrix product is negative";
+    /* Products of a batch may be interleaved by rows (heads): then the row stride spans them. */
+    if (s->batch > 1 && s->stride_c < (s->m - 1) * s->ldc + s->n &&
+        s->ldc < (s->batch - 1) * s->stride_c + s->n)
+        return "the results of a batch of matrix products overlap";
+    if (!size_ok(s->batch, rows_a, s->lda, s->stride_a) || !size_ok(s->batch, rows_b, s->ldb, s->stride_b) ||
+        !size_ok(s->batch, s->m, s->ldc, s->stride_c))
+        return "a matrix product is larger than memory can be";
+    /* One shared B and rows of A and C that follow on: a single tall product. */
+    if (s->batch > 1 && s->shared_b && !s->shared_a && !s->trans_a && s->stride_a == s->m * s->lda &&
+        s->stride_c == s->m * s->ldc && s->m <= INT32_MAX / s->batch) {
+        s->m *= s->batch;
+        s->batch = 1;
+    }
+    return NULL;
+}
+
+static matrix matrix_a(const tg_gemm_spec *s)
+{
+    return (matrix){
+        s->a,       s->shared_a ? 1 : s->batch, s->trans_a ? s->k : s->m, s->trans_a ? s->m : s->k, s->lda,
+        s->stride_a};
+}
+
+static matrix matrix_b(const tg_gemm_spec *s)
+{
+    return (matrix){
+        s->b,       s->shared_b ? 1 : s->batch, s->trans_b ? s->n : s->k, s->trans_b ? s->k : s->n, s->ldb,
+        s->stride_b};
+}
+
+static matrix matrix_c(const tg_gemm_spec *s)
+{
+    return (matrix){s->c, s->batch, s->m, s->n, s->ldc, s->stride_c};
+}
+
+static tg_dnnl_view view_of(const matrix *x, bool trans, bool batched)
+{
+    tg_dnnl_view v = {.ndims = batched ? 3 : 2, .dtype = dnnl_type(x->dtype)};
+    int at = 0;
+    if (batched) {
+        v.dims[0] = x->batch;
+        v.strides[0] = x->batch == 1 ? x->rows * x->ld : x->stride;
+        at = 1;
+    }
+    v.dims[at] = trans ? x->cols : x->rows;
+    v.dims[at + 1] = trans ? x->rows : x->cols;
+    v.strides[at] = trans ? 1 : x->ld;
+    v.strides[at + 1] = trans ? x->ld : 1;
+    return v;
+}
+
+static tg_dnnl_view view_bias(int64_t n, bool batched)
+{
+    tg_dnnl_view v = {.ndims = batched ? 3 : 2, .dtype = dnnl_f32};
+    for (int i = 0; i < v.ndims; i++) {
+        v.dims[i] = i == v.ndims - 1 ? n : 1;
+        v.strides[i] = i == v.ndims - 1 ? 1 : n;
+    }
+    return v;
+}
+
+/* ---- plan ---- */
+
+static dnnl_status_t add_arg(tg_gemm_plan *plan, int name, const tg_dnnl_view *view)
+{
+    dnnl_exec_arg_t *arg = &plan->args[plan->n_args];
+    arg->arg = name;
+    dnnl_status_t status = tg_dnnl_memory(engine, view, &arg->memory);
+    if (status == dnnl_success) plan->n_args++;
+    return status;
+}
+
+static dnnl_status_t make_attr(bool accumulate, dnnl_primitive_attr_t *out)
+{
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_post_ops_t ops = NULL;
+    dnnl_status_t status = dnnl_primitive_attr_create(&attr);
+    if (status == dnnl_success)
+        status = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
+    if (status == dnnl_success) status = dnnl_primitive_attr_set_fpmath_mode(attr, dnnl_fpmath_mode_strict);
+    if (status == dnnl_success && accumulate) {
+        status = dnnl_post_ops_create(&ops);
+        if (status == dnnl_success) status = tg_dnnl_post_sum(ops);
+        if (status == dnnl_success) status = dnnl_primitive_attr_set_post_ops(attr, ops);
+        if (ops) dnnl_post_ops_destroy(ops);
+    }
+    if (status != dnnl_success && attr) {
+        dnnl_primitive_attr_destroy(attr);
+        attr = NULL;
+    }
+    *out = attr;
+    return status;
+}
+
+static dnnl_status_t make_desc(const tg_gemm_spec *s, const tg_dnnl_view v[3], const tg_dnnl_view *bias,
+                               dnnl_primitive_desc_t *out)
+{
+    dnnl_primitive_attr_t attr;
+    dnnl_status_t status = make_attr(s->accumulate, &attr);
+    if (status != dnnl_success) return status;
+    status = tg_dnnl_matmul(engine, attr, &v[0], &v[1], s->bias ? bias : NULL, &v[2], out);
+    dnnl_primitive_attr_destroy(attr);
+    return status;
+}
+
+/* Not the scalar reference, which oneDNN falls back to for some types and batches. */
+static bool usable(dnnl_primitive_desc_t pd)
+{
+    const char *impl = NULL;
+    dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, (void *)&impl);
+    return impl && !strstr(impl, "ref:any") && strcmp(impl, "ref");
+}
+
+static dnnl_status_t build(const tg_gemm_spec *s, tg_gemm_plan *plan)
+{
+    bool batched = s->batch > 1;
+    matrix a = matrix_a(s), b = matrix_b(s), c = matrix_c(s);
+    tg_dnnl_view v[3] = {view_of(&a, s->trans_a, batched), view_of(&b, s->trans_b, batched),
+                         view_of(&c, false, batched)};
+    tg_dnnl_view bias = view_bias(s->n, batched);
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_status_t status = make_desc(s, v, &bias, &pd);
+    if (status != dnnl_success) return status;
+    if ((s->a != TENG_F32 || batched) && !usable(pd)) status = dnnl_unimplemented;
+    const char *impl = "";
+    if (status == dnnl_success)
+        status = dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, (void *)&impl);
+    snprintf(plan->impl, sizeof plan->impl, "%s", impl);
+    if (status == dnnl_success) status = add_arg(plan, DNNL_ARG_SRC, &v[0]);
+    if (status == dnnl_success) status = add_arg(plan, DNNL_ARG_WEIGHTS, &v[1]);
+    if (status == dnnl_success) status = add_arg(plan, DNNL_ARG_DST, &v[2]);
+    if (status == dnnl_success) {
+        dnnl_exec_arg_t *arg = &plan->args[plan->n_args];
+        arg->arg = DNNL_ARG_SCRATCHPAD;
+        status = tg_dnnl_scratchpad(engine, pd, &arg->memory, &plan->pad_bytes);
+        if (status == dnnl_success) plan->n_args++;
+    }
+    if (status == dnnl_success && s->bias) status = add_arg(plan, DNNL_ARG_BIAS, &bias);
+    if (status == dnnl_success) status = dnnl_primitive_create(&plan->product, pd);
+    if (status == dnnl_success) status = dnnl_stream_create(&plan->stream, engine, dnnl_stream_default_flags);
+    dnnl_primitive_desc_destroy(pd);
+    plan->scratch = (plan->pad_bytes + TG_ALIGN - 1) / TG_ALIGN * TG_ALIGN;
+    return status;
+}
+
+static void clear(tg_gemm_plan *plan)
+{
+    for (int i = 0; i < plan->n_args; i++)
+        dnnl_memory_destroy(plan->args[i].memory);
+    if (plan->product) dnnl_primitive_destroy(plan->product);
+    if (plan->stream) dnnl_stream_destroy(plan->stream);
+    memset(plan, 0, sizeof *plan);
+}
+
+static size_t wide_bytes(const matrix *x)
+{
+    size_t bytes = (size_t)(x->batch * x->rows * x->cols) * sizeof(float);
+    return (bytes + TG_ALIGN - 1) / TG_ALIGN * TG_ALIGN;
+}
+
+/* As build; a batch that oneDNN declines, or would run as a scalar reference, becomes a loop over single
+ * products. */
+static dnnl_status_t build_or_loop(const tg_gemm_spec *s, tg_gemm_plan *plan)
+{
+    /* It knows no batch of one pair of factors. */
+    bool one_pair = s->batch > 1 && s->shared_a && s->shared_b;
+    dnnl_status_t status = one_pair ? dnnl_unimplemented : build(s, plan);
+    plan->loops = 1;
+    if (status != dnnl_unimplemented || s->batch == 1) return status;
+    tg_gemm_spec one = *s;
+    one.batch = 1;
+    clear(plan);
+    status = build(&one, plan);
+    plan->loops = s->batch;
+    plan->step[ARG_A] = s->shared_a ? 0 : (size_t)(s->stride_a * teng_dtype_size(s->a));
+    plan->step[ARG_B] = s->shared_b ? 0 : (size_t)(s->stride_b * teng_dtype_size(s->b));
+    plan->step[ARG_C] = (size_t)(s->stride_c * teng_dtype_size(s->c));
+    return status;
+}
+
+/* The product of f32 copies, dense in scratch. */
+static dnnl_status_t build_wide(const tg_gemm_spec *s, tg_gemm_plan *plan)
+{
+    tg_gemm_spec w = *s;
+    w.a = w.b = w.c = TENG_F32;
+    w.lda = w.ldb = w.stride_a = w.stride_b = 0;
+    if (s->c != TENG_F32) w.ldc = w.stride_c = 0;
+    if (complete(&w)) return dnnl_invalid_arguments;
+    dnnl_status_t status = build_or_loop(&w, plan);
+    if (status != dnnl_success) return status;
+    char inner[48];
+    snprintf(inner, sizeof inner, "%.40s", plan->impl);
+    snprintf(plan->impl, sizeof plan->impl, "%s as f32, %s", teng_dtype_name(s->a), inner);
+    plan->widen = true;
+    plan->accumulate = s->accumulate;
+    matrix narrow[3] = {matrix_a(s), matrix_b(s), matrix_c(s)};
+    for (int i = 0; i < 3; i++) {
+        plan->narrow[i] = narrow[i];
+        plan->wide_at[i] = plan->scratch;
+        if (narrow[i].dtype != TENG_F32) plan->scratch += wide_bytes(&narrow[i]);
+    }
+    return dnnl_success;
+}
+
+const char *tg_gemm_refuse(const tg_gemm_spec *spec)
+{
+    tg_gemm_spec s = *spec;
+    return complete(&s);
+}
+
+bool tg_gemm_native(teng_dtype dtype)
+{
+    pthread_once(&engine_once, make_engine);
+    tg_gemm_spec s = {.a = dtype, .b = dtype, .c = TENG_F32, .m = 64, .n = 64, .k = 64};
+    if (!engine || complete(&s)) return false;
+    matrix a = matrix_a(&s), b = matrix_b(&s), c = matrix_c(&s);
+    tg_dnnl_view v[3] = {view_of(&a, false, false), view_of(&b, false, false), view_of(&c, false, false)};
+    dnnl_primitive_desc_t pd = NULL;
+    if (make_desc(&s, v, NULL, &pd) != dnnl_success) return false;
+    bool ok = dtype == TENG_F32 || usable(pd);
+    dnnl_primitive_desc_destroy(pd);
+    return ok;
+}
+
+teng_status tg_gemm_plan_create(const tg_gemm_spec *spec, tg_gemm_plan **out)
+{
+    *out = NULL;
+    tg_gemm_spec s = *spec;
+    const char *why = complete(&s);
+    if (why)
+        return tg_fail(TENG_INVALID, "%s (m %lld, n %lld, k %lld, batch %lld, %s x %s -> %s)", why,
+                       (long long)s.m, (long long)s.n, (long long)s.k, (long long)s.batch,
+                       teng_dtype_name(s.a), teng_dtype_name(s.b), teng_dtype_name(s.c));
+    pthread_once(&engine_once, make_engine);
+    if (!engine)
+        return tg_fail(TENG_UNSUPPORTED, "oneDNN has no CPU engine here: its library was built without one");
+    tg_gemm_plan *plan = tg_calloc(1, sizeof *plan);
+    if (!plan) return TENG_MEMORY;
+    dnnl_status_t status = build_or_loop(&s, plan);
+    if (status == dnnl_unimplemented && s.a != TENG_F32) {
+        clear(plan);
+        status = build_wide(&s, plan);
+    }
+    if (status != dnnl_success) {
+        tg_gemm_plan_destroy(&plan);
+        return tg_fail(status == dnnl_out_of_memory ? TENG_MEMORY : TENG_UNSUPPORTED,
+                       "oneDNN makes no %s product of m %lld, n %lld, k %lld, batch %lld: %s",
+                       teng_dtype_name(s.a), (long long)s.m, (long long)s.n, (long long)s.k,
+                       (long long)s.batch, dnnl_reason(status));
+    }
+    *out = plan;
+    return TENG_OK;
+}
+
+void tg_gemm_plan_destroy(tg_gemm_plan **plan)
+{
+    if (!plan || !*plan) return;
+    clear(*plan);
+    tg_free(*plan);
+    *plan = NULL;
+}
+
+size_t tg_gemm_scratch(const tg_gemm_plan *plan)
+{
+    return plan->scratch;
+}
+
+const char *tg_gemm_impl(const tg_gemm_plan *plan)
+{
+    return plan->impl;
+}
+
+/* ---- run ---- */
+
+/* Between the caller's strided rows and dense f32 rows. */
+static void convert_rows(const matrix *x, bool to_wide, char *narrow, float *wide)
+{
+    int64_t rows = x->batch * x->rows;
+    size_t size = (size_t)teng_dtype_size(x->dtype);
+#pragma omp parallel for schedule(static)
+    for (int64_t r = 0; r < rows; r++) {
+        char *row = narrow + size * (size_t)(r / x->rows * x->stride + r % x->rows * x->ld);
+        if (to_wide)
+            tg_convert(TENG_F32, wide + r * x->cols, x->dtype, row, x->cols);
+        else
+            tg_convert(x->dtype, row, TENG_F32, wide + r * x->cols, x->cols);
+    }
+}
+
+static float *wide_copy(const tg_gemm_plan *plan, int which, const void *narrow, void *scratch, bool fill)
+{
+    float *wide = (float *)(void *)((char *)scratch + plan->wide_at[which]);
+    union { /* rows are only read in this direction */
+        const void *in;
+        char *rows;
+    } from = {narrow};
+    if (fill) convert_rows(&plan->narrow[which], true, from.rows, wide);
+    return wide;
+}
+
+static dnnl_status_t set(dnnl_memory_t memory, const void *buffer)
+{
+    union { /* oneDNN takes no const; inputs are only read */
+        const void *in;
+        void *out;
+    } handle = {buffer};
+    return dnnl_memory_set_data_handle(memory, handle.out);
+}
+
+static dnnl_status_t run_one(tg_gemm_plan *plan, const char *a, const char *b, char *c)
+{
+    dnnl_status_t status = set(plan->args[ARG_A].memory, a);
+    if (status == dnnl_success) status = set(plan->args[ARG_B].memory, b);
+    if (status == dnnl_success) status = set(plan->args[ARG_C].memory, c);
+    if (status == dnnl_success)
+        status = dnnl_primitive_execute(plan->product, plan->stream, plan->n_args, plan->args);
+    if (status == dnnl_success) status = dnnl_stream_wait(plan->stream);
+    return status;
+}
+
+teng_status tg_gemm_run(tg_gemm_plan *plan, const void *a, const void *b, const float *bias, void *c,
+                        void *scratch)
+{
+    void *product_c = c;
+    if (plan->widen) {
+        a = wide_copy(plan, ARG_A, a, scratch, true);
+        b = wide_copy(plan, ARG_B, b, scratch, true);
+        if (plan->narrow[ARG_C].dtype != TENG_F32)
+            product_c = wide_copy(plan, ARG_C, c, scratch, plan->accumulate);
+    }
+    dnnl_status_t status = set(plan->args[ARG_PAD].memory, plan->pad_bytes ? scratch : NULL);
+    if (status == dnnl_success && plan->n_args > ARG_BIAS) status = set(plan->args[ARG_BIAS].memory, bias);
+    for (int64_t i = 0; status == dnnl_success && i < plan->loops; i++)
+        status = run_one(plan, (const char *)a + (size_t)i * plan->step[ARG_A],
+                         (const char *)b + (size_t)i * plan->step[ARG_B],
+                         (char *)product_c + (size_t)i * plan->step[ARG_C]);
+    if (status != dnnl_success)
+        return tg_fail(status == dnnl_out_of_memory ? TENG_MEMORY : TENG_STATE, "oneDNN product (%s): %s",
+                       plan->impl, dnnl_reason(status));
+    if (plan->widen && product_c != c) convert_rows(&plan->narrow[ARG_C], false, c, product_c);
+    return TENG_OK;
+}
+
+char *tg_gemm_version(char *buf)
+{
+    const dnnl_version_t *v = dnnl_version();
+    snprintf(buf, 32, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
+    return buf;
+}

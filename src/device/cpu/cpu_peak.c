@@ -1,0 +1,192 @@
+/*
+ * Measures what this machine reaches, by oneDNN products and a triad, and keeps the figures in the user's
+ * cache folder so that the next run starts at once. The best of several short runs counts: a peak is what
+ * interference does not lower.
+ */
+#include "device/cpu_info.h"
+
+#include "base/clock.h"
+#include "base/fail.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "device/cpu_gemm.h"
+#include "device/cpu_isa.h"
+#include "tensor/desc.h"
+
+#include <ctype.h>
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PRODUCT_SECONDS 0.06
+#define TRIAD_SECONDS 0.04
+#define MIN_TRIAD ((int64_t)8 << 20) /* elements of one array */
+
+static teng_status time_product(teng_dtype dtype, int64_t size, double *gflops)
+{
+    tg_gemm_spec spec = {.a = dtype, .b = dtype, .c = dtype, .m = size, .n = size, .k = size};
+    tg_gemm_plan *plan;
+    TG_TRY(tg_gemm_plan_create(&spec, &plan));
+    size_t bytes = (size_t)(size * size * teng_dtype_size(dtype));
+    void *a = tg_alloc_aligned(bytes), *b = tg_alloc_aligned(bytes), *c = tg_alloc_aligned(bytes);
+    void *scratch = tg_alloc_aligned(tg_gemm_scratch(plan));
+    teng_status status = a && b && c && scratch ? TENG_OK : TENG_MEMORY;
+    if (status == TENG_OK) {
+        for (int64_t i = 0; i < size * size; i++) {
+            tg_store_double(dtype, a, i, (double)(i % 13) / 8 - 0.75);
+            tg_store_double(dtype, b, i, (double)(i % 11) / 8 - 0.6);
+        }
+        double start = tg_clock_seconds(), now = start, best = 1e30;
+        for (int run = 0; status == TENG_OK && (run < 3 || now - start < PRODUCT_SECONDS); run++) {
+            double before = now;
+            status = tg_gemm_run(plan, a, b, NULL, c, scratch);
+            now = tg_clock_seconds();
+            if (run && now - before < best) best = now - before; /* the first run warms up */
+        }
+        *gflops = 2e-9 * (double)size * (double)size * (double)size / best;
+    }
+    tg_free_aligned(a);
+    tg_free_aligned(b);
+    tg_free_aligned(c);
+    tg_free_aligned(scratch);
+    tg_gemm_plan_destroy(&plan);
+    return status;
+}
+
+static void triad(float *restrict a, const float *restrict b, const float *restrict c, int64_t n)
+{
+#pragma omp parallel for simd schedule(static)
+    for (int64_t i = 0; i < n; i++)
+        a[i] = b[i] + 0.5f * c[i];
+}
+
+static teng_status time_triad(int64_t n, double *gb_s)
+{
+    float *x[3];
+    for (int i = 0; i < 3; i++)
+        x[i] = tg_alloc_aligned((size_t)n * sizeof(float));
+    teng_status status = x[0] && x[1] && x[2] ? TENG_OK : TENG_MEMORY;
+    if (status == TENG_OK) {
+#pragma omp parallel for schedule(static)
+        for (int64_t i = 0; i < n; i++) {
+            x[0][i] = 0;
+            x[1][i] = 1;
+            x[2][i] = 2;
+        }
+        double start = tg_clock_seconds(), now = start, best = 1e30;
+        for (int run = 0; run < 3 || now - start < TRIAD_SECONDS; run++) {
+            double before = now;
+            triad(x[0], x[1], x[2], n);
+            now = tg_clock_seconds();
+            if (now - before < best) best = now - before;
+        }
+        *gb_s = 1e-9 * 3 * (double)n * sizeof(float) / best;
+    }
+    for (int i = 0; i < 3; i++)
+        tg_free_aligned(x[i]);
+    return status;
+}
+
+static teng_status best_product(teng_dtype dtype, double *gflops)
+{
+    double small, large;
+    TG_TRY(time_product(dtype, 1024, &small));
+    *gflops = small;
+    if (small < 50) return TENG_OK; /* a slow machine: a larger cube would take a second */
+    TG_TRY(time_product(dtype, 2048, &large));
+    if (large > small) *gflops = large;
+    return TENG_OK;
+}
+
+static teng_status measure(tg_cpu_peak *out)
+{
+    tg_cpu_info info;
+    tg_cpu_info_get(&info);
+    int64_t n = (int64_t)(info.l3_bytes / sizeof(float)); /* three arrays: three times the last cache */
+    if (n < MIN_TRIAD) n = MIN_TRIAD;
+    if ((uint64_t)n * 3 * sizeof(float) > info.memory_bytes / 8) n = (int64_t)(info.memory_bytes / 8 / 12);
+    TG_TRY(best_product(TENG_F32, &out->f32_gflops));
+    out->bf16_gflops = 0;
+    if (tg_gemm_native(TENG_BF16)) TG_TRY(best_product(TENG_BF16, &out->bf16_gflops));
+    return time_triad(n, &out->bandwidth_gb_s);
+}
+
+/* ---- cache ---- */
+
+static char *cache_path(const char *model, int threads)
+{
+    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    char *dir = base && base[0] == '/' ? tg_asprintf("%s/teng", base)
+                : home && home[0]      ? tg_asprintf("%s/.cache/teng", home)
+                                       : NULL;
+    if (!dir) return NULL;
+    char name[128];
+    size_t n = 0;
+    for (const char *p = model; *p && n + 1 < sizeof name; p++)
+        if (isalnum((unsigned char)*p))
+            name[n++] = *p;
+        else if (n && name[n - 1] != '-')
+            name[n++] = '-';
+    while (n && name[n - 1] == '-')
+        n--;
+    name[n] = 0;
+    char *path =
+        tg_asprintf("%s/peak-%s-%s-%d.json", dir, name, tg_cpu_isa_name(tg_cpu_isa_current()), threads);
+    tg_free(dir);
+    return path;
+}
+
+static bool load(const char *path, tg_cpu_peak *out)
+{
+    char version[32];
+    const char *wrote = "";
+    json_t *root = NULL;
+    if (!tg_path_exists(path)) return false;
+    bool ok = tg_json_load_file(path, &root) == TENG_OK &&
+              tg_json_get_string(root, path, "gemm", true, &wrote) == TENG_OK &&
+              !strcmp(wrote, tg_gemm_version(version)) &&
+              tg_json_get_real(root, path, "f32_gflops", true, &out->f32_gflops) == TENG_OK &&
+              tg_json_get_real(root, path, "bf16_gflops", true, &out->bf16_gflops) == TENG_OK &&
+              tg_json_get_real(root, path, "bandwidth_gb_s", true, &out->bandwidth_gb_s) == TENG_OK &&
+              out->f32_gflops > 0 && out->bandwidth_gb_s > 0;
+    json_decref(root);
+    return ok;
+}
+
+static void save(const char *path, const tg_cpu_peak *peak)
+{
+    char version[32];
+    char *dir = tg_strndup(path, (size_t)(strrchr(path, '/') - path));
+    json_t *root =
+        json_pack("{s:s, s:f, s:f, s:f}", "gemm", tg_gemm_version(version), "f32_gflops", peak->f32_gflops,
+                  "bf16_gflops", peak->bf16_gflops, "bandwidth_gb_s", peak->bandwidth_gb_s);
+    if (dir && root && tg_mkdirs(dir) == TENG_OK) tg_json_save_file(path, root);
+    json_decref(root);
+    tg_free(dir);
+}
+
+teng_status tg_cpu_measure_peak(bool fresh, tg_cpu_peak *out)
+{
+    memset(out, 0, sizeof *out);
+    out->threads = omp_get_max_threads();
+    tg_cpu_info info;
+    tg_cpu_info_get(&info);
+    /* Trouble with the cache must neither show as an error nor hide one that the caller holds. */
+    tg_error held;
+    tg_error_take(&held);
+    char *path = cache_path(info.model, out->threads);
+    bool known = path && !fresh && load(path, out);
+    teng_error_clear();
+    teng_status status = known ? TENG_OK : measure(out);
+    if (status == TENG_OK) {
+        if (path && !known) save(path, out);
+        teng_error_clear();
+    }
+    tg_free(path);
+    if (held.status != TENG_OK) {
+        teng_error_clear();
+        tg_error_give(&held);
+    }
+    return status;
+}
