@@ -48,6 +48,10 @@ char *tg_config_place(char *buf, const char *file, int line, int column)
         snprintf(buf, TG_CONFIG_SOURCE_TEXT, "%.400s:%d:%d", file, line, column);
     for (char *c = buf; *c; c++) /* a file name may hold anything; a place is one line */
         if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
+    json_t *utf8 = json_string(buf); /* NULL when it is not, or when a character was cut in two */
+    for (char *c = buf; *c && !utf8; c++)
+        if ((unsigned char)*c >= 0x80) *c = '?';
+    json_decref(utf8);
     return buf;
 }
 
