@@ -24,9 +24,9 @@ typedef struct tg_hf_folder {
     const char *const *extra_files; /* paths, copied under their last name */
     size_t extra_count;
 } tg_hf_folder;
-/* Builds the folder beside dir (dir.tmp), fsyncs, then exchanges the two: readers see the old folder or the
- * new one. Files of the old folder that are neither weights nor written anew are kept. A folder that holds
- * something else than a model (not empty, no config.json) is refused. */
+/* Builds the folder beside dir (dir.saving), fsyncs, then exchanges the two: readers see the old folder or
+ * the new one. Files of the old folder that are neither weights nor written anew are kept. A folder that
+ * holds something else than a model (not empty, no config.json) is refused. */
 teng_status tg_hf_save(const char *dir, const tg_hf_folder *folder);
 
 /* Names of tokenizer files, NULL-terminated. */
