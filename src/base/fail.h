@@ -1,4 +1,5 @@
-/* How functions report failure: one pending error a thread, the first wins, context is prepended on the way up. */
+/* How functions report failure: one pending error a thread, the first wins, context is prepended on the way
+ * up. */
 #ifndef TG_BASE_FAIL_H
 #define TG_BASE_FAIL_H
 
@@ -6,11 +7,13 @@
 
 #include <stdbool.h>
 
-/* Records the failure unless one is pending; returns code. The message says what, where, the limit, the remedy. */
+/* Records the failure unless one is pending; returns code. The message says what, where, the limit, the
+ * remedy. */
 TENG_API teng_status tg_fail(teng_status code, const char *fmt, ...) TENG_PRINTF(2, 3);
 /* As tg_fail, for a failed system call: appends ": " and strerror(err). */
 teng_status tg_fail_errno(teng_status code, int err, const char *fmt, ...) TENG_PRINTF(3, 4);
-/* Prepends "context: " to the pending message; returns the pending status (TENG_OK when nothing is pending). */
+/* Prepends "context: " to the pending message; returns the pending status (TENG_OK when nothing is pending).
+ */
 teng_status tg_fail_context(const char *fmt, ...) TENG_PRINTF(1, 2);
 /* Moves the pending error of another thread here: take() copies and clears it there, give() sets it here. */
 typedef struct tg_error {

@@ -1,4 +1,5 @@
-/* Files: mapping, whole reads, crash-safe writes, folders, locks. Errors name the path and the system's reason. */
+/* Files: mapping, whole reads, crash-safe writes, folders, locks. Errors name the path and the system's
+ * reason. */
 #ifndef TG_BASE_FILE_H
 #define TG_BASE_FILE_H
 
@@ -20,8 +21,8 @@ void tg_map_close(tg_map *map); /* twice is harmless */
 /* Whole file as a NUL-terminated heap string (tg_free). size may be NULL. "-" reads standard input. */
 teng_status tg_file_read(const char *path, char **data, size_t *size);
 
-/* A file that appears under its name only when it is complete: written to "<path>.tmp.<pid>", fsynced, renamed,
- * folder fsynced. abort removes the temporary. Disk full is a TENG_IO error that says so. */
+/* A file that appears under its name only when it is complete: written to "<path>.tmp.<pid>", fsynced,
+ * renamed, folder fsynced. abort removes the temporary. Disk full is a TENG_IO error that says so. */
 typedef struct tg_writer tg_writer;
 teng_status tg_writer_open(const char *path, tg_writer **out);
 teng_status tg_writer_put(tg_writer *w, const void *data, size_t bytes);

@@ -1,4 +1,5 @@
-/* Growing byte string. Always NUL-terminated; a failed allocation sets .failed and later appends do nothing. */
+/* Growing byte string. Always NUL-terminated; a failed allocation sets .failed and later appends do nothing.
+ */
 #ifndef TG_BASE_STRBUF_H
 #define TG_BASE_STRBUF_H
 

@@ -12,8 +12,8 @@ typedef void tg_thread_main(void *arg);
 teng_status tg_thread_start(const char *name, tg_thread_main *main_fn, void *arg, tg_thread **out);
 void tg_thread_join(tg_thread **thread);
 
-/* Bounded queue of pointers. put waits while it is full, get while it is empty. After close, put fails at once and
- * get fails when the queue has run dry. */
+/* Bounded queue of pointers. put waits while it is full, get while it is empty. After close, put fails at
+ * once and get fails when the queue has run dry. */
 typedef struct tg_queue tg_queue;
 tg_queue *tg_queue_create(size_t capacity);
 void tg_queue_destroy(tg_queue **queue);

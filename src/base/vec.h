@@ -1,4 +1,5 @@
-/* Growing array of any type: struct { T *data; size_t len, cap; }. tg_vec_push is false when memory is out. */
+/* Growing array of any type: struct { T *data; size_t len, cap; }. tg_vec_push is false when memory is out.
+ */
 #ifndef TG_BASE_VEC_H
 #define TG_BASE_VEC_H
 
@@ -11,7 +12,8 @@
         size_t len, cap;                                                                                     \
     }
 
-/* Grows *data (elements of `size` bytes) to hold at least `want`; false and a pending error when memory is out. */
+/* Grows *data (elements of `size` bytes) to hold at least `want`; false and a pending error when memory is
+ * out. */
 bool tg_vec_grow(void **data, size_t *cap, size_t want, size_t size);
 
 #define tg_vec_reserve(v, n)                                                                                 \
