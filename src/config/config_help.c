@@ -17,7 +17,7 @@ static const char page_head[] =
     "A run is described by one YAML file; `key=value` words on the command line override it:\n"
     "\n"
     "```\n"
-    "teng train configs/llama-tiny.yaml train.steps=20 data.files=[a.txt, b.txt]\n"
+    "teng train configs/llama-tiny.yaml train.steps=20 'data.files=[a.txt, b.txt]'\n"
     "```\n"
     "\n"
     "- Keys are written nested (`train:`, below it `  steps: 20`) or dotted (`train.steps: 20`).\n"

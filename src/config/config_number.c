@@ -87,6 +87,7 @@ bool tg_config_read_size(const char *text, uint64_t *out)
     memcpy(number, text, n);
     number[n] = '\0';
     const char *unit = text + n + strspn(text + n, " ");
+    if (!*unit && unit != text + n) return false;
     uint64_t scale = *unit ? 0 : 1;
     for (size_t i = 0; i < UNITS; i++)
         if (strcmp(unit, units[i].name) == 0) scale = units[i].bytes;

@@ -300,40 +300,52 @@ bool tg_config_is_set(const tg_config *cfg, const tg_config_key *key)
     }
 }
 
-/* Texts that YAML could take for something else, or that hold more than plain words, are quoted. The escapes
- * are those that every YAML reader knows; bytes of other UTF-8 characters stay. */
+/* One character as a double-quoted YAML text may hold it; returns its length in bytes, 1 for each byte of a
+ * character that needs no escape. Escaped are what YAML takes for line ends and what its readers refuse. */
+static size_t put_char(tg_strbuf *out, const unsigned char *c)
+{
+    static const struct {
+        const char *utf8, *escape;
+    } special[] = {
+        {"\"", "\\\""},
+        {"\\", "\\\\"},
+        {"\xe2\x80\xa8", "\\u2028"},
+        {"\xe2\x80\xa9", "\\u2029"},
+        {"\xef\xbb\xbf", "\\uFEFF"},
+        {"\xef\xbf\xbe", "\\uFFFE"},
+        {"\xef\xbf\xbf", "\\uFFFF"},
+    };
+    for (size_t i = 0; i < sizeof special / sizeof *special; i++) {
+        size_t n = strlen(special[i].utf8);
+        if (strncmp((const char *)c, special[i].utf8, n) != 0) continue;
+        tg_strbuf_puts(out, special[i].escape);
+        return n;
+    }
+    bool c1 = c[0] == 0xc2 && c[1] < 0xa0; /* U+0080 to U+009F */
+    if (*c < 0x20 || *c == 0x7f || c1)
+        tg_strbuf_printf(out, "\\x%02X", c1 ? c[1] : c[0]);
+    else
+        tg_strbuf_putc(out, (char)*c);
+    return c1 ? 2 : 1;
+}
+
+/* Texts that YAML could take for something else, or that hold more than plain words, are quoted. */
 static void put_text(tg_strbuf *out, const char *text)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-";
+    static const char *const taken[] = {"null", "true", "false", "..."};
     double x;
-    bool simple = *text && strspn(text, plain) == strlen(text) && *text != '-' &&
-                  !tg_config_read_real(text, &x) && strcmp(text, "null") != 0 && strcmp(text, "true") != 0 &&
-                  strcmp(text, "false") != 0 && strcmp(text, "...") != 0;
+    bool simple =
+        *text && *text != '-' && text[strspn(text, plain)] == '\0' && !tg_config_read_real(text, &x);
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
+        simple = simple && strcmp(text, taken[i]) != 0;
     if (simple) {
         tg_strbuf_puts(out, text);
         return;
     }
     tg_strbuf_putc(out, '"');
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-        if (*c == '"' || *c == '\\') {
-            tg_strbuf_printf(out, "\\%c", *c);
-        } else if (*c < 0x20 || *c == 0x7f) {
-            tg_strbuf_printf(out, "\\x%02X", *c);
-        } else if (c[0] == 0xc2 && c[1] < 0xa0) { /* U+0080 … U+009F */
-            tg_strbuf_printf(out, "\\x%02X", *++c);
-        } else if (c[0] == 0xe2 && c[1] == 0x80 && (c[2] == 0xa8 || c[2] == 0xa9)) { /* line separators */
-            tg_strbuf_puts(out, c[2] == 0xa8 ? "\\u2028" : "\\u2029");
-            c += 2;
-        } else if (c[0] == 0xef && c[1] == 0xbb && c[2] == 0xbf) { /* byte order mark */
-            tg_strbuf_puts(out, "\\uFEFF");
-            c += 2;
-        } else if (c[0] == 0xef && c[1] == 0xbf && c[2] >= 0xbe) { /* noncharacters */
-            tg_strbuf_puts(out, c[2] == 0xbe ? "\\uFFFE" : "\\uFFFF");
-            c += 2;
-        } else {
-            tg_strbuf_putc(out, (char)*c);
-        }
-    }
+    for (const unsigned char *c = (const unsigned char *)text; *c;)
+        c += put_char(out, c);
     tg_strbuf_putc(out, '"');
 }
 
