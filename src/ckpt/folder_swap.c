@@ -12,32 +12,34 @@
 #include <fcntl.h>
 #include <stdio.h>
 
-static teng_status swap_by_renames(const char *built, const char *place)
+/* The old folder goes aside, the new one in, the old one to where the new one was. */
+static bool swap_by_renames(const char *built, const char *place, const char *aside)
 {
-    char *aside = tg_asprintf("%s.aside", place);
-    if (!aside) return teng_error_status();
-    teng_status status = tg_rename(place, aside);
-    if (status == TENG_OK) status = tg_rename(built, place);
-    if (status == TENG_OK) status = tg_rename(aside, built);
-    tg_free(aside);
-    return status;
+    return rename(place, aside) == 0 && rename(built, place) == 0 && rename(aside, built) == 0;
 }
 
-static teng_status sync_parent(const char *path)
+static teng_status swap(const char *built, const char *place, const char *aside, bool *exchanged)
 {
-    char *parent = tg_asprintf("%s/..", path);
-    teng_status status = parent ? tg_fsync_dir(parent) : teng_error_status();
-    tg_free(parent);
-    return status;
+    if (!tg_path_exists(place)) {
+        if (rename(built, place) == 0) return TENG_OK;
+        return tg_fail_errno(TENG_IO, errno, "cannot rename %s to %s", built, place);
+    }
+    *exchanged = true;
+    if (renameat2(AT_FDCWD, built, AT_FDCWD, place, RENAME_EXCHANGE) == 0) return TENG_OK;
+    bool lacking = errno == EINVAL || errno == ENOSYS || errno == ENOTSUP;
+    if (lacking && swap_by_renames(built, place, aside)) return TENG_OK;
+    return tg_fail_errno(TENG_IO, errno, "cannot exchange the folders %s and %s", built, place);
 }
 
 teng_status tg_folder_swap(const char *built, const char *place, bool *exchanged)
 {
     *exchanged = false;
     TG_TRY(tg_fsync_dir(built));
-    if (!tg_path_exists(place)) return tg_rename(built, place);
-    *exchanged = true;
-    if (renameat2(AT_FDCWD, built, AT_FDCWD, place, RENAME_EXCHANGE) == 0) return sync_parent(place);
-    if (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP) return swap_by_renames(built, place);
-    return tg_fail_errno(TENG_IO, errno, "cannot exchange the folders %s and %s", built, place);
+    /* allocated first: once the folder has its name, only the disk can fail */
+    char *parent = tg_asprintf("%s/..", place), *aside = tg_asprintf("%s.aside", place);
+    teng_status status = parent && aside ? swap(built, place, aside, exchanged) : teng_error_status();
+    if (status == TENG_OK) status = tg_fsync_dir(parent);
+    tg_free(parent);
+    tg_free(aside);
+    return status;
 }
