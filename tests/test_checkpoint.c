@@ -325,7 +325,8 @@ static void every_byte(void **state)
         snprintf(path, sizeof path, "%s/step-00000010/%s", root, files[k]);
         assert_ok(tg_file_read(path, &text, &size));
         for (size_t at = 0; at < size; at++) {
-            if (k == 0 && memchr(" \n", text[at], 2)) continue; /* space between tokens of state.json is no content */
+            if (k == 0 && memchr(" \n", text[at], 2))
+                continue; /* space between tokens of state.json is no content */
             flip(path, at, 1);
             if (tg_ckpt_verify(in_root("step-00000010")) == TENG_OK) fail_msg("%s, byte %zu", files[k], at);
             teng_error_clear();
