@@ -509,7 +509,7 @@ static void test_frozen(void **state)
     size_t same = 0;
     for (char *a = defaults, *b = changed; *a;) { /* each line differs, or the check below proves nothing */
         size_t n = strcspn(a, "\n"), m = strcspn(b, "\n");
-        if (n == m && memcmp(a, b, n) == 0) same++, print_message("not changed: %.*s\n", (int)n, a);
+        if (n == m && memcmp(a, b, n) == 0) same++;
         a += n + 1;
         b += m + 1;
     }
