@@ -30,8 +30,7 @@ struct tg_progress {
     pthread_mutex_t lock;
     double started, drawn, lined; /* clock of opening, of the last redraw, of the last plain line */
     double step_seconds;          /* smoothed; 0 before the first step */
-    int64_t last_step;
-    bool any, line_open; /* a step was seen; the updating line stands on the screen */
+    bool any, line_open;          /* a step was seen; the updating line stands on the screen */
     tg_strbuf text;
 };
 
@@ -62,7 +61,6 @@ teng_status tg_progress_open(const tg_progress_options *options, tg_progress **o
                                    (options->style == TG_PROGRESS_AUTO && can_redraw(options->out)));
     p->started = p->opt.clock();
     p->drawn = p->lined = -INFINITY;
-    p->last_step = options->first_step;
     pthread_mutex_init(&p->lock, NULL);
     *out = p;
     return TENG_OK;
@@ -204,7 +202,6 @@ void tg_progress_step(tg_progress *p, const tg_metrics_step *s)
         p->drawn = now;
     }
     p->any = true;
-    p->last_step = s->step;
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -219,7 +216,7 @@ void tg_progress_say(tg_progress *p, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
-    char line[1024];
+    char line[4096];
     vsnprintf(line, sizeof line, fmt, args);
     va_end(args);
     pthread_mutex_lock(&p->lock);

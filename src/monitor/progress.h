@@ -25,7 +25,6 @@ typedef struct tg_progress_options {
     FILE *out; /* NULL: the log file only */
     tg_progress_style style;
     const char *log_path;  /* appended to; NULL: no log file */
-    int64_t first_step;    /* steps done before this run */
     int64_t steps;         /* planned in total */
     int width;             /* columns; 0 asks the terminal (80 when it does not say) */
     double (*clock)(void); /* seconds; NULL is tg_clock_seconds. For tests */

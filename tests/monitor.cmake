@@ -1,0 +1,3 @@
+tg_test(test_metrics ROOMS monitor LABELS fast)
+tg_test(test_progress ROOMS monitor LABELS fast)
+tg_test(test_plot ROOMS monitor LABELS fast)
