@@ -1,0 +1,99 @@
+/* The store of named device buffers: a list of entries and an index by name. Each entry is one allocation. */
+#include "device/store.h"
+
+#include "base/fail.h"
+#include "base/mem.h"
+#include "base/strmap.h"
+#include "base/vec.h"
+#include "tensor/desc.h"
+
+#include <string.h>
+
+struct tg_store {
+    tg_device *dev;
+    tg_strmap *index;
+    TG_VEC(tg_store_entry *) entries;
+};
+
+tg_store *tg_store_create(tg_device *dev)
+{
+    tg_store *s = tg_calloc(1, sizeof *s);
+    if (!s) return NULL;
+    s->dev = dev;
+    s->index = tg_strmap_create();
+    if (!s->index) tg_store_destroy(&s);
+    return s;
+}
+
+void tg_store_destroy(tg_store **store)
+{
+    tg_store *s = *store;
+    if (!s) return;
+    for (size_t i = 0; i < s->entries.len; i++) {
+        tg_store_entry *e = s->entries.data[i];
+        tg_device_free(s->dev, e->data);
+        tg_free((void *)(uintptr_t)e->name);
+        tg_free(e);
+    }
+    tg_vec_free(&s->entries);
+    tg_strmap_destroy(&s->index);
+    tg_free(s);
+    *store = NULL;
+}
+
+tg_device *tg_store_device(const tg_store *store)
+{
+    return store->dev;
+}
+
+teng_status tg_store_add(tg_store *store, tg_store_kind kind, const char *name, const teng_desc *desc,
+                         tg_store_entry **out)
+{
+    tg_store_entry *e = tg_store_find(store, name);
+    if (e) {
+        char have[TG_DESC_TEXT], want[TG_DESC_TEXT];
+        if (e->kind != kind || !tg_desc_equal(&e->desc, desc))
+            return tg_fail(TENG_INVALID, "%s is %s in the store, %s is asked for", name, tg_desc_text(have, &e->desc),
+                           tg_desc_text(want, desc));
+        *out = e;
+        return TENG_OK;
+    }
+    e = tg_calloc(1, sizeof *e);
+    if (!e) return TENG_MEMORY;
+    *e = (tg_store_entry){.name = tg_strdup(name), .desc = *desc, .kind = kind};
+    e->data = tg_device_alloc(store->dev, tg_desc_bytes(desc));
+    if (!e->name || !e->data || !tg_vec_reserve(&store->entries, store->entries.len + 1) ||
+        !tg_strmap_set(store->index, name, strlen(name), (int64_t)store->entries.len, NULL)) {
+        tg_device_free(store->dev, e->data);
+        tg_free((void *)(uintptr_t)e->name);
+        tg_free(e);
+        return tg_fail_context("%s", name);
+    }
+    store->entries.data[store->entries.len++] = e;
+    *out = e;
+    return TENG_OK;
+}
+
+tg_store_entry *tg_store_find(const tg_store *store, const char *name)
+{
+    int64_t i;
+    return tg_strmap_get(store->index, name, strlen(name), &i) ? store->entries.data[i] : NULL;
+}
+
+size_t tg_store_count(const tg_store *store)
+{
+    return store->entries.len;
+}
+
+tg_store_entry *tg_store_at(const tg_store *store, size_t i)
+{
+    return store->entries.data[i];
+}
+
+size_t tg_store_bytes(const tg_store *store, tg_store_kind kind)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < store->entries.len; i++)
+        if (store->entries.data[i]->kind == kind) bytes += tg_desc_bytes(&store->entries.data[i]->desc);
+    return bytes;
+}

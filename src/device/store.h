@@ -1,0 +1,32 @@
+/*
+ * The store: named device buffers that outlive a step (parameters, optimizer moments, gradient accumulators). Plans
+ * of several sequence lengths, evaluation and eager steps all bind to the same entries. Entries never move.
+ */
+#ifndef TG_DEVICE_STORE_H
+#define TG_DEVICE_STORE_H
+
+#include "device/device.h"
+#include "teng/tensor.h"
+
+typedef enum tg_store_kind { TG_STORE_PARAM, TG_STORE_STATE } tg_store_kind;
+typedef struct tg_store_entry {
+    const char *name;
+    teng_desc desc;
+    tg_store_kind kind;
+    void *data;  /* device memory, zeroed when it was added */
+    bool loaded; /* holds initial, loaded or trained values; false: the zeros it was born with */
+} tg_store_entry;
+
+typedef struct tg_store tg_store;
+tg_store *tg_store_create(tg_device *dev);
+void tg_store_destroy(tg_store **store);
+tg_device *tg_store_device(const tg_store *store);
+/* The entry of that name, made when absent. An existing one of another shape, dtype or kind is an error. */
+teng_status tg_store_add(tg_store *store, tg_store_kind kind, const char *name, const teng_desc *desc,
+                         tg_store_entry **out);
+tg_store_entry *tg_store_find(const tg_store *store, const char *name); /* NULL when absent */
+size_t tg_store_count(const tg_store *store);
+tg_store_entry *tg_store_at(const tg_store *store, size_t i); /* in the order they were added */
+size_t tg_store_bytes(const tg_store *store, tg_store_kind kind);
+
+#endif

@@ -1,0 +1,340 @@
+/*
+ * Graph → plan. In order: aliases (views, updates), last uses, take-over of dying buffers (in-place), kernels and
+ * their workspaces, offsets, budget. Every decision is recorded for the listings. Not here: running (exec).
+ *
+ * Time is counted in steps of the program; forward and backward steps repeat per micro-batch, which changes no
+ * lifetime, because every value is written again before it is read. Inputs and graph outputs live throughout.
+ */
+#include "plan/plan.h"
+
+#include "base/clock.h"
+#include "base/fail.h"
+#include "graph/op_table.h"
+#include "tensor/desc.h"
+
+#include <string.h>
+
+typedef struct builder {
+    tg_plan *plan;
+    int *root;      /* by value id: the value whose buffer it shares; itself when it has its own */
+    int *last_use;  /* by root id */
+    int *first_use; /* by root id: where it is written */
+    bool *pinned;   /* by root id: input, output or stored: never taken over */
+} builder;
+
+static int root_of(const builder *b, int id)
+{
+    while (b->root[id] != id)
+        id = b->root[id];
+    return id;
+}
+
+/* Bytes by which value v's buffer is used, latest. */
+static void use(builder *b, const teng_tensor *v, int step)
+{
+    const int r = root_of(b, v->id);
+    if (b->last_use[r] < step) b->last_use[r] = step;
+}
+
+static bool is_stored(const teng_tensor *v)
+{
+    return v->kind == TG_VALUE_PARAM || v->kind == TG_VALUE_STATE;
+}
+
+/* Views and updates share their operand's place from the start. */
+static void find_aliases(builder *b)
+{
+    const tg_graph *g = b->plan->graph;
+    for (size_t i = 0; i < g->values.len; i++) {
+        const teng_tensor *v = g->values.data[i];
+        b->root[i] = (int)i;
+        b->last_use[i] = b->first_use[i] = -1;
+        if (v->kind == TG_VALUE_INPUT || is_stored(v)) b->pinned[i] = true;
+    }
+    for (size_t k = 0; k < g->nodes.len; k++) {
+        const tg_node *node = g->nodes.data[k];
+        if (node->op->traits & TENG_OP_VIEW) b->root[node->out[0]->id] = root_of(b, node->in[0]->id);
+        for (int o = 0; o < node->n_out; o++) {
+            if (!node->op->updates[o]) continue;
+            const teng_tensor *old = node->in[node->op->updates[o] - 1];
+            b->root[node->out[o]->id] = root_of(b, old->id);
+        }
+    }
+    for (size_t i = 0; i < g->outputs.len; i++)
+        b->pinned[root_of(b, g->outputs.data[i].value->id)] = true;
+}
+
+/* An updated value must not be read under its old name afterwards. */
+static teng_status check_updates(const builder *b)
+{
+    const tg_graph *g = b->plan->graph;
+    int *updated = tg_alloc((g->values.len + 1) * sizeof *updated);
+    if (!updated) return TENG_MEMORY;
+    for (size_t i = 0; i < g->values.len; i++)
+        updated[i] = -1;
+    teng_status status = TENG_OK;
+    for (size_t k = 0; k < g->nodes.len && status == TENG_OK; k++) {
+        const tg_node *node = g->nodes.data[k];
+        for (int i = 0; i < node->n_in; i++)
+            if (updated[node->in[i]->id] >= 0)
+                status = tg_fail(TENG_STATE, "plan: %s (node %d) reads a value that node %d has already updated",
+                                 node->op->name, node->id, updated[node->in[i]->id]);
+        for (int o = 0; o < node->n_out; o++)
+            if (node->op->updates[o]) updated[node->in[node->op->updates[o] - 1]->id] = node->id;
+    }
+    tg_free(updated);
+    return status;
+}
+
+static void find_lifetimes(builder *b)
+{
+    const tg_graph *g = b->plan->graph;
+    const int end = (int)g->nodes.len;
+    for (size_t k = 0; k < g->nodes.len; k++) {
+        const tg_node *node = g->nodes.data[k];
+        for (int i = 0; i < node->n_in; i++)
+            use(b, node->in[i], (int)k);
+        for (int o = 0; o < node->n_out; o++) {
+            const int r = root_of(b, node->out[o]->id);
+            if (b->first_use[r] < 0) b->first_use[r] = (int)k;
+            use(b, node->out[o], (int)k);
+        }
+    }
+    for (size_t i = 0; i < g->values.len; i++)
+        if (b->pinned[i] && b->root[i] == (int)i) {
+            if (g->values.data[i]->kind != TG_VALUE_COMPUTED || b->first_use[i] < 0) b->first_use[i] = 0;
+            b->last_use[i] = end;
+        }
+}
+
+/* Whether output o of step k may take over the buffer of input i: it dies here, has the same size, and no other
+ * operand of the node lies in it under another shape. */
+static bool can_take_over(const builder *b, const tg_node *node, int k, int o, int i)
+{
+    const teng_tensor *in = node->in[i], *out = node->out[o];
+    const int r = root_of(b, in->id);
+    if (b->pinned[r] || b->last_use[r] != k || tg_desc_bytes(&in->desc) != tg_desc_bytes(&out->desc)) return false;
+    if (tg_desc_bytes(&b->plan->graph->values.data[r]->desc) != tg_desc_bytes(&out->desc)) return false;
+    for (int j = 0; j < node->n_in; j++) {
+        if (j == i || root_of(b, node->in[j]->id) != r) continue;
+        if (!(node->op->traits & TENG_OP_ELEMENTWISE) || !tg_desc_equal(&node->in[j]->desc, &in->desc)) return false;
+    }
+    for (int p = 0; p < o; p++)
+        if (root_of(b, node->out[p]->id) == r) return false;
+    return true;
+}
+
+static void take_over(builder *b)
+{
+    const tg_graph *g = b->plan->graph;
+    for (size_t k = 0; k < g->nodes.len; k++) {
+        const tg_node *node = g->nodes.data[k];
+        tg_plan_step *step = &b->plan->steps.data[k];
+        step->inplace_of = -1;
+        if (b->plan->options.no_inplace) continue;
+        for (int o = 0; o < node->n_out; o++) {
+            const int mine = node->out[o]->id;
+            if (b->root[mine] != mine || b->pinned[mine]) continue;
+            for (int i = 0; i < node->n_in && i < 32; i++) {
+                if (!(node->op->inplace[o] >> i & 1u) || !can_take_over(b, node, (int)k, o, i)) continue;
+                const int r = root_of(b, node->in[i]->id);
+                b->root[mine] = r;
+                b->last_use[r] = b->last_use[mine];
+                if (o == 0) step->inplace_of = i;
+                break;
+            }
+        }
+    }
+}
+
+static teng_status choose_kernel(builder *b, tg_plan_step *step)
+{
+    tg_plan *plan = b->plan;
+    const tg_node *node = step->node;
+    teng_desc *in = tg_arena_alloc(plan->arena, sizeof *in * (size_t)(node->n_in + 1));
+    teng_desc *out = tg_arena_alloc(plan->arena, sizeof *out * (size_t)node->n_out);
+    if (!in || !out) return TENG_MEMORY;
+    step->call = tg_node_call(node, in, out);
+    step->refused = "";
+    step->workspace_buffer = -1;
+    tg_op_cost(&step->call, &step->cost);
+    if (node->op->traits & TENG_OP_VIEW) return TENG_OK;
+    tg_strbuf why = {0};
+    step->kernel = tg_kernel_select(&step->call, plan->options.device, plan->options.isa, &why);
+    if (why.len) step->refused = tg_arena_strdup(plan->arena, tg_strbuf_str(&why));
+    tg_strbuf_free(&why);
+    if (!step->kernel || !step->refused) return teng_error_status();
+    if (step->kernel->prepare) TG_TRY(step->kernel->prepare(&step->call, &step->prepared));
+    return TENG_OK;
+}
+
+static teng_status choose_kernels(builder *b)
+{
+    for (size_t k = 0; k < b->plan->steps.len; k++) {
+        tg_plan_step *step = &b->plan->steps.data[k];
+        const teng_status status = choose_kernel(b, step);
+        if (status != TENG_OK) {
+            tg_strbuf where = {0};
+            tg_node_where(step->node, &where);
+            tg_fail_context("plan: %s", tg_strbuf_str(&where));
+            tg_strbuf_free(&where);
+            return status;
+        }
+    }
+    return TENG_OK;
+}
+
+static teng_status make_buffers(builder *b)
+{
+    tg_plan *plan = b->plan;
+    const tg_graph *g = plan->graph;
+    for (size_t i = 0; i < g->values.len; i++) {
+        const teng_tensor *v = g->values.data[i];
+        if (b->root[i] != (int)i) continue;
+        if (is_stored(v)) {
+            plan->values[i] = (tg_plan_value){TG_AT_STORE, -1, v->name};
+        } else if (b->first_use[i] >= 0) {
+            const tg_buffer buffer = {tg_desc_bytes(&v->desc), b->first_use[i], b->last_use[i], 0, (int)i};
+            plan->values[i] = (tg_plan_value){TG_AT_BLOCK, (int)plan->buffers.len, NULL};
+            if (!tg_vec_push(&plan->buffers, buffer)) return TENG_MEMORY;
+        }
+    }
+    for (size_t i = 0; i < g->values.len; i++)
+        plan->values[i] = plan->values[root_of(b, (int)i)];
+    for (size_t k = 0; k < plan->steps.len; k++) {
+        tg_plan_step *step = &plan->steps.data[k];
+        if (!step->prepared.workspace) continue;
+        const tg_buffer buffer = {step->prepared.workspace, (int)k, (int)k, 0, -1};
+        step->workspace_buffer = (int)plan->buffers.len;
+        if (!tg_vec_push(&plan->buffers, buffer)) return TENG_MEMORY;
+    }
+    return tg_layout(plan->buffers.data, plan->buffers.len, &plan->memory.block, &plan->memory.live_peak,
+                     &plan->memory.peak_step);
+}
+
+static void count_memory(builder *b)
+{
+    tg_plan *plan = b->plan;
+    const tg_graph *g = plan->graph;
+    const int backward = (int)plan->phase_begin[TG_BACKWARD], update = (int)plan->phase_begin[TG_UPDATE];
+    for (size_t i = 0; i < g->values.len; i++) {
+        const teng_tensor *v = g->values.data[i];
+        if (v->kind == TG_VALUE_PARAM) plan->memory.params += tg_desc_bytes(&v->desc);
+        if (v->kind == TG_VALUE_STATE) plan->memory.states += tg_desc_bytes(&v->desc);
+    }
+    for (size_t i = 0; i < plan->buffers.len; i++) {
+        const tg_buffer *x = &plan->buffers.data[i];
+        if (x->value >= 0 && g->values.data[x->value]->kind == TG_VALUE_COMPUTED && x->first < backward &&
+            x->last >= backward && backward < update)
+            plan->memory.kept_for_backward += x->bytes;
+    }
+}
+
+static teng_status check_budget(const tg_plan *plan)
+{
+    const tg_plan_memory *m = &plan->memory;
+    const size_t total = m->params + m->states + m->block;
+    if (!plan->options.budget || total <= plan->options.budget) return TENG_OK;
+    char need[32], have[32], over[32], fixed[32], block[32];
+    return tg_fail(TENG_MEMORY,
+                   "memory.budget: the plan needs %s, the budget is %s: %s too little. Parameters and optimizer take %s, "
+                   "activations and workspace %s; raise the budget, or lower train.batch_size or train.seq_len, or raise "
+                   "train.micro_batches (each halving of a micro-batch about halves the %s)",
+                   tg_format_bytes(need, (double)total), tg_format_bytes(have, (double)plan->options.budget),
+                   tg_format_bytes(over, (double)(total - plan->options.budget)),
+                   tg_format_bytes(fixed, (double)(m->params + m->states)), tg_format_bytes(block, (double)m->block), block);
+}
+
+static teng_status build(builder *b)
+{
+    tg_plan *plan = b->plan;
+    const tg_graph *g = plan->graph;
+    TG_TRY(tg_graph_check(g));
+    for (size_t k = 0; k < g->nodes.len; k++) {
+        const tg_plan_step step = {.node = g->nodes.data[k], .inplace_of = -1, .workspace_buffer = -1};
+        if (!tg_vec_push(&plan->steps, step)) return TENG_MEMORY;
+        for (int p = (int)step.node->phase + 1; p <= TG_PHASE_COUNT; p++)
+            plan->phase_begin[p] = k + 1;
+    }
+    find_aliases(b);
+    TG_TRY(check_updates(b));
+    find_lifetimes(b);
+    take_over(b);
+    TG_TRY(choose_kernels(b));
+    TG_TRY(make_buffers(b));
+    count_memory(b);
+    return check_budget(plan);
+}
+
+teng_status tg_plan_create(tg_graph *graph, const tg_plan_options *options, tg_plan **out)
+{
+    const double begin = tg_clock_seconds();
+    tg_plan *plan = tg_calloc(1, sizeof *plan);
+    if (!plan) {
+        tg_graph_destroy(&graph);
+        return TENG_MEMORY;
+    }
+    plan->graph = graph;
+    plan->options = *options;
+    plan->arena = tg_arena_create();
+    const size_t n = graph->values.len + 1;
+    plan->values = tg_calloc(n, sizeof *plan->values);
+    builder b = {.plan = plan, .root = tg_alloc(n * sizeof(int)), .last_use = tg_alloc(n * sizeof(int)),
+                 .first_use = tg_alloc(n * sizeof(int)), .pinned = tg_calloc(n, sizeof(bool))};
+    teng_status status = TENG_MEMORY;
+    if (plan->arena && plan->values && b.root && b.last_use && b.first_use && b.pinned) status = build(&b);
+    tg_free(b.root);
+    tg_free(b.last_use);
+    tg_free(b.first_use);
+    tg_free(b.pinned);
+    if (status != TENG_OK) {
+        tg_plan_destroy(&plan);
+        return status;
+    }
+    plan->seconds = tg_clock_seconds() - begin;
+    *out = plan;
+    return TENG_OK;
+}
+
+void tg_plan_destroy(tg_plan **plan)
+{
+    tg_plan *p = *plan;
+    if (!p) return;
+    for (size_t k = 0; k < p->steps.len; k++) {
+        const tg_plan_step *step = &p->steps.data[k];
+        if (step->kernel && step->kernel->release && step->prepared.state) step->kernel->release(step->prepared.state);
+    }
+    tg_vec_free(&p->steps);
+    tg_vec_free(&p->buffers);
+    tg_free(p->values);
+    tg_arena_destroy(&p->arena);
+    tg_graph_destroy(&p->graph);
+    tg_free(p);
+    *plan = NULL;
+}
+
+teng_cost tg_plan_cost(const tg_plan *plan, tg_phase phase)
+{
+    teng_cost sum = {0};
+    for (size_t k = plan->phase_begin[phase]; k < plan->phase_begin[phase + 1]; k++) {
+        const teng_cost *c = &plan->steps.data[k].cost;
+        sum.flops += c->flops;
+        sum.bytes_read += c->bytes_read;
+        sum.bytes_written += c->bytes_written;
+    }
+    return sum;
+}
+
+double tg_plan_forecast(const tg_plan *plan, tg_phase phase)
+{
+    const tg_plan_options *o = &plan->options;
+    if (o->flops_per_s <= 0 || o->bytes_per_s <= 0) return 0;
+    double seconds = 0;
+    for (size_t k = plan->phase_begin[phase]; k < plan->phase_begin[phase + 1]; k++) {
+        const teng_cost *c = &plan->steps.data[k].cost;
+        const double compute = c->flops / o->flops_per_s;
+        const double move = (c->bytes_read + c->bytes_written) / o->bytes_per_s;
+        seconds += compute > move ? compute : move;
+    }
+    return seconds;
+}

@@ -1,0 +1,77 @@
+/*
+ * The plan: an immutable list of steps (kernel, operands at fixed places) made from a graph before anything runs.
+ * It decides all that there is to decide; exec only obeys. Printable; its memory is known exactly.
+ */
+#ifndef TG_PLAN_PLAN_H
+#define TG_PLAN_PLAN_H
+
+#include "base/json.h"
+#include "graph/graph.h"
+#include "plan/layout.h"
+
+typedef enum tg_place_kind {
+    TG_AT_NOWHERE, /* never computed, or not needed */
+    TG_AT_BLOCK,   /* at a fixed offset of the plan's block */
+    TG_AT_STORE,   /* the store's entry of that name */
+} tg_place_kind;
+typedef struct tg_plan_value { /* by value id */
+    tg_place_kind where;
+    int buffer;       /* AT_BLOCK: index into buffers */
+    const char *name; /* AT_STORE */
+} tg_plan_value;
+
+typedef struct tg_plan_step {
+    const tg_node *node;
+    teng_op_call call;
+    const teng_kernel *kernel;
+    teng_prepared prepared;
+    int workspace_buffer; /* -1: none */
+    teng_cost cost;
+    const char *refused; /* kernels that were preferred and why they do not run; "" */
+    int inplace_of;      /* input whose buffer output 0 took over, -1: none */
+} tg_plan_step;
+
+typedef struct tg_plan_options {
+    const char *device; /* "cpu" */
+    int isa;            /* TG_CPU_… limit */
+    size_t budget;      /* bytes of store and block together; 0: none */
+    bool no_inplace;    /* for tests: every value in a buffer of its own lifetime, without take-over */
+    double flops_per_s, bytes_per_s; /* of this machine, for the forecast; 0: no forecast */
+} tg_plan_options;
+
+/* What the bytes of the block are for, at the moment of the peak. */
+typedef struct tg_plan_memory {
+    size_t params, states;   /* store */
+    size_t block;            /* inputs, activations, gradients, workspace: what is allocated once */
+    size_t live_peak;        /* largest sum of live buffers: block / live_peak is what fragmentation costs */
+    size_t kept_for_backward; /* forward values that the backward phase reads */
+    int peak_step;           /* where live_peak is */
+} tg_plan_memory;
+
+typedef struct tg_plan {
+    tg_graph *graph; /* owned */
+    tg_arena *arena;
+    TG_VEC(tg_plan_step) steps;
+    tg_plan_value *values;    /* by value id */
+    TG_VEC(tg_buffer) buffers; /* offsets in the block */
+    size_t phase_begin[TG_PHASE_COUNT + 1];
+    tg_plan_memory memory;
+    tg_plan_options options;
+    double seconds; /* time the planner took */
+} tg_plan;
+
+/* Takes the graph over, also on failure (then it is destroyed). */
+teng_status tg_plan_create(tg_graph *graph, const tg_plan_options *options, tg_plan **out);
+void tg_plan_destroy(tg_plan **plan);
+
+/* Totals of the steps of one phase. */
+teng_cost tg_plan_cost(const tg_plan *plan, tg_phase phase);
+/* Roofline forecast of one step of the phase list in seconds; 0 when the machine's rates are not given. */
+double tg_plan_forecast(const tg_plan *plan, tg_phase phase);
+
+/* Listings: steps with kernels and places; memory map; both as JSON. */
+void tg_plan_print(const tg_plan *plan, tg_strbuf *out);
+void tg_plan_print_memory(const tg_plan *plan, tg_strbuf *out);
+json_t *tg_plan_json(const tg_plan *plan);
+
+#endif
