@@ -54,15 +54,20 @@ static inline int64_t source(const turn *t, const int64_t *y_step, int n, int sk
 }
 
 #define TILE 32
-/* dst[j·y_step + i] = src[i·x_step + j] for i < ni, j < nj. */
+/* dst[j·y_step + i] = src[i·x_step + j] for i < ni, j < nj; through a small square, because the rows of a
+ * large matrix that lie a power of two apart push each other out of the cache. */
 #define TILE_FN(name, type)                                                                                  \
     static void name(void *dst, int64_t y_step, const void *src, int64_t x_step, int64_t ni, int64_t nj)     \
     {                                                                                                        \
         type *restrict y = dst;                                                                              \
         const type *restrict x = src;                                                                        \
+        type square[TILE][TILE + 1];                                                                         \
+        for (int64_t i = 0; i < ni; i++)                                                                     \
+            for (int64_t j = 0; j < nj; j++)                                                                 \
+                square[i][j] = x[i * x_step + j];                                                            \
         for (int64_t j = 0; j < nj; j++)                                                                     \
             for (int64_t i = 0; i < ni; i++)                                                                 \
-                y[j * y_step + i] = x[i * x_step + j];                                                       \
+                y[j * y_step + i] = square[i][j];                                                            \
     }
 TILE_FN(tile1, uint8_t)
 TILE_FN(tile2, uint16_t)
