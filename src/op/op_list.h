@@ -17,6 +17,7 @@ typedef struct tg_adamw_attr { /* Loshchilov & Hutter 2019, as torch.optim.AdamW
 } tg_adamw_attr;
 /* adamw: in param f32, grad f32/bf16/f16, m f32, v f32, scalars f32[4] = {lr, 1 - beta1^t, 1 - beta2^t, reserved}, coef f32[]
  * (optional: the gradient is multiplied by it); out param, m, v: updates 0, 2, 3.
+ * A coef that is not finite drops the step: nothing is changed (sgd too).
  *   p ← p - lr·wd·p;  m ← β1 m + (1-β1) g;  v ← β2 v + (1-β2) g²;  p ← p - lr · (m/bc1) / (√(v/bc2) + eps) */
 typedef struct tg_sgd_attr {
     double momentum, weight_decay;
