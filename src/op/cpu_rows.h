@@ -4,14 +4,17 @@
  * threads. Work below TG_PARALLEL_MIN elements stays on the calling thread, because waking a team costs some
  * microseconds. The pattern:
  *
- *     int64_t blocks = tg_blocks(n, TG_BLOCK);
- *     TG_PARALLEL_FOR(n >= TG_PARALLEL_MIN)
- *     for (int64_t b = 0; b < blocks; b++) {
- *         int64_t begin = b * TG_BLOCK, end = tg_block_end(b, TG_BLOCK, n);
- *         TG_VECTORS(i, len, begin, end) { … tg_v_load_part(t, x, i, len) … }
+ *     static void half_block(const void *ctx, int64_t begin, int64_t end)
+ *     {
+ *         const teng_kernel_args *a = ctx;
+ *         TG_FLOAT_SWITCH(a->call->in[0].dtype, T, TG_VECTORS(i, len, begin, end)
+ *             tg_v_store_part(T, a->out[0], i, 0.5f * tg_v_load_part(T, a->in[0], i, len), len));
  *     }
+ *     … tg_run_blocks(n, TG_BLOCK, n, half_block, args);
  *
- * Rows are cut the same way with tg_rows_in_block(cols). Include in x_cpu.c files only.
+ * Rows are cut the same way: tg_run_blocks(rows, tg_rows_in_block(cols), rows * cols, block, ctx). The dtype
+ * switch stands inside the block function: gcc passes variables into an OpenMP region through memory, so a
+ * constant outside would be one no more. Include in x_cpu.c files only.
  */
 #ifndef TG_OP_CPU_ROWS_H
 #define TG_OP_CPU_ROWS_H
@@ -36,6 +39,22 @@ TG_INLINE int64_t tg_block_end(int64_t b, int64_t block, int64_t n)
 TG_INLINE int64_t tg_rows_in_block(int64_t cols)
 {
     return cols >= TG_BLOCK ? 1 : TG_BLOCK / (cols > 0 ? cols : 1);
+}
+
+/* Calls block(ctx, begin, end) for 0 … count - 1 cut into blocks of `size`; `work` is the number of elements
+ * in all. */
+TG_INLINE void tg_run_blocks(int64_t count, int64_t size, int64_t work,
+                             void (*block)(const void *, int64_t, int64_t), const void *ctx)
+{
+    int64_t blocks = tg_blocks(count, size);
+    if (work < TG_PARALLEL_MIN || blocks < 2) {
+        for (int64_t b = 0; b < blocks; b++)
+            block(ctx, b * size, tg_block_end(b, size, count));
+        return;
+    }
+    TG_PARALLEL_FOR(true)
+    for (int64_t b = 0; b < blocks; b++)
+        block(ctx, b * size, tg_block_end(b, size, count));
 }
 
 /* Visits begin … end - 1 a register at a time: element i and len <= TG_LANES elements; only the last one is

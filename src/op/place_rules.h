@@ -1,0 +1,14 @@
+/* Placement rules that many operators share. Rules of one operator alone stand in its own file. */
+#ifndef TG_OP_PLACE_RULES_H
+#define TG_OP_PLACE_RULES_H
+
+#include "teng/operator.h"
+
+/* Inputs broadcast to the shape of output 0, all outputs of that shape: splitting an output dimension splits
+ * the inputs that have it. An input that lacks the dimension, or has 1 there, stays replicated. */
+void tg_place_elementwise(const teng_op_call *call, teng_place_rules *rules);
+/* Linear in the inputs whose bits are set, jointly: when those are partial and the others replicated, every
+ * output is partial. */
+void tg_place_linear(const teng_op_call *call, teng_place_rules *rules, uint32_t inputs);
+
+#endif
