@@ -1,7 +1,8 @@
 /*
- * Cells: the parts a model is made of. A cell owns parameters and child cells and has a forward function that calls
- * operators (teng/ops.h) and other cells. The same forward is traced once in GRAPH mode and called every step in
- * PYNATIVE mode. Cells hold no values: parameters live in the model that the root cell is given to.
+ * Cells: the parts a model is made of. A cell owns parameters and child cells and has a forward function that
+ * calls operators (teng/ops.h) and other cells. The same forward is traced once in GRAPH mode and called
+ * every step in PYNATIVE mode. Cells hold no values: parameters live in the model that the root cell is given
+ * to.
  *
  * Not thread-safe: a cell tree belongs to one thread at a time.
  */
@@ -20,21 +21,23 @@ typedef struct teng_param teng_param;
 /* in[n_in] are the cell's operands; returns its value, NULL after a failure. */
 typedef teng_tensor *teng_forward(teng_cell *self, teng_tensor *const *in, int n_in);
 
-/* A cell with `data_size` zeroed bytes of your own (teng_cell_data). type names it in listings. NULL on failure. */
+/* A cell with `data_size` zeroed bytes of your own (teng_cell_data). type names it in listings. NULL on
+ * failure. */
 TENG_API teng_cell *teng_cell_create(const char *type, size_t data_size, teng_forward *forward);
 /* Destroys the cell and its children; nulls *cell. A cell with a parent is destroyed by the parent alone. */
 TENG_API void teng_cell_destroy(teng_cell **cell);
 TENG_API void *teng_cell_data(teng_cell *cell);
-/* Makes child a part of parent under `name` ("layers.0" may contain dots); parent owns it. Returns child, or NULL
- * (then child is destroyed) when the name is taken, child already has a parent, or an operand is NULL. */
+/* Makes child a part of parent under `name` ("layers.0" may contain dots); parent owns it. Returns child, or
+ * NULL (then child is destroyed) when the name is taken, child already has a parent, or an operand is NULL.
+ */
 TENG_API teng_cell *teng_cell_add(teng_cell *parent, const char *name, teng_cell *child);
 
 typedef enum teng_init_kind { TENG_INIT_NORMAL, TENG_INIT_UNIFORM, TENG_INIT_CONST } teng_init_kind;
 typedef enum teng_role { /* what weight decay and precision rules go by */
-    TENG_ROLE_WEIGHT,
-    TENG_ROLE_BIAS,
-    TENG_ROLE_NORM,
-    TENG_ROLE_EMBEDDING,
+                         TENG_ROLE_WEIGHT,
+                         TENG_ROLE_BIAS,
+                         TENG_ROLE_NORM,
+                         TENG_ROLE_EMBEDDING,
 } teng_role;
 typedef struct teng_init {
     teng_init_kind kind;
@@ -76,13 +79,14 @@ TENG_API teng_cell *teng_nn_layer_norm(int64_t size, double eps, bool bias);
 TENG_API teng_cell *teng_nn_rms_norm(int64_t size, double eps);
 
 /* ---- language models ---- */
-/* A causal language model from a Hugging Face config.json object given as text: model_type llama, mistral, qwen2,
- * qwen3, gpt2. Keys that are absent take the family's defaults; a key that would change the maths and is not
- * implemented is refused by name and value. Parameter names are those of the family's safetensors files.
- * Called with (tokens i32 [B, T]) → logits [B, T, V]; with (tokens, labels i32 [B, T], already shifted) → mean
- * cross-entropy over labels that are not -100, f32 scalar. */
+/* A causal language model from a Hugging Face config.json object given as text: model_type llama, mistral,
+ * qwen2, qwen3, gpt2. Keys that are absent take the family's defaults; a key that would change the maths and
+ * is not implemented is refused by name and value. Parameter names are those of the family's safetensors
+ * files. Called with (tokens i32 [B, T]) → logits [B, T, V]; with (tokens, labels i32 [B, T], already
+ * shifted) → mean cross-entropy over labels that are not -100, f32 scalar. */
 TENG_API teng_cell *teng_lm_create(const char *config_json);
-/* The complete config.json of the model (defaults filled in, unknown harmless keys kept). Owned by the cell. */
+/* The complete config.json of the model (defaults filled in, unknown harmless keys kept). Owned by the cell.
+ */
 TENG_API const char *teng_lm_config(teng_cell *lm);
 
 #ifdef __cplusplus

@@ -1,11 +1,11 @@
 /*
- * Operators for models. Each call appends one node (GRAPH) or runs at once (PYNATIVE) and returns its value, or
- * NULL after a failure: a NULL operand makes the call return NULL and the first error is kept, so calls nest.
- * Every function is a macro over name_at(place, …) so that errors name the caller's file and line.
+ * Operators for models. Each call appends one node (GRAPH) or runs at once (PYNATIVE) and returns its value,
+ * or NULL after a failure: a NULL operand makes the call return NULL and the first error is kept, so calls
+ * nest. Every function is a macro over name_at(place, …) so that errors name the caller's file and line.
  *
- * Shapes in comments: B batch, T sequence, C channels, H query heads, G key/value heads, D head size, V vocabulary.
- * Floating dtypes are f32, bf16 and f16; sums are kept in f32. Two floating operands must agree in dtype unless the
- * comment says otherwise. Negative axes count from the end.
+ * Shapes in comments: B batch, T sequence, C channels, H query heads, G key/value heads, D head size, V
+ * vocabulary. Floating dtypes are f32, bf16 and f16; sums are kept in f32. Two floating operands must agree
+ * in dtype unless the comment says otherwise. Negative axes count from the end.
  */
 #ifndef TENG_OPS_H
 #define TENG_OPS_H
@@ -17,15 +17,17 @@ extern "C" {
 #endif
 
 /* ---- products ---- */
-/* op(a) · op(b), where op transposes the last two dimensions if asked. a [..., M, K], b [K, N] (shared by all leading
- * indices of a) or [..., K, N] with the same leading dimensions → [..., M, N]. */
+/* op(a) · op(b), where op transposes the last two dimensions if asked. a [..., M, K], b [K, N] (shared by all
+ * leading indices of a) or [..., K, N] with the same leading dimensions → [..., M, N]. */
 TENG_API teng_tensor *teng_matmul_at(teng_src at, teng_tensor *a, teng_tensor *b, bool trans_a, bool trans_b);
 #define teng_matmul(a, b, trans_a, trans_b) teng_matmul_at(TENG_HERE, a, b, trans_a, trans_b)
 /* x · wᵀ + bias: x [..., K], w [N, K] (PyTorch's Linear), bias [N] or absent (has_bias false) → [..., N]. */
-TENG_API teng_tensor *teng_linear_at(teng_src at, teng_tensor *x, teng_tensor *w, teng_tensor *bias, bool has_bias);
+TENG_API teng_tensor *teng_linear_at(teng_src at, teng_tensor *x, teng_tensor *w, teng_tensor *bias,
+                                     bool has_bias);
 #define teng_linear(x, w, bias, has_bias) teng_linear_at(TENG_HERE, x, w, bias, has_bias)
 /* As teng_linear with w [K, N] (GPT-2's Conv1D). */
-TENG_API teng_tensor *teng_conv1d_at(teng_src at, teng_tensor *x, teng_tensor *w, teng_tensor *bias, bool has_bias);
+TENG_API teng_tensor *teng_conv1d_at(teng_src at, teng_tensor *x, teng_tensor *w, teng_tensor *bias,
+                                     bool has_bias);
 #define teng_conv1d(x, w, bias, has_bias) teng_conv1d_at(TENG_HERE, x, w, bias, has_bias)
 
 /* ---- elementwise; two operands broadcast as in NumPy ---- */
@@ -50,9 +52,10 @@ TENG_API teng_tensor *teng_square_at(teng_src at, teng_tensor *x);
 TENG_API teng_tensor *teng_tanh_at(teng_src at, teng_tensor *x);
 TENG_API teng_tensor *teng_sigmoid_at(teng_src at, teng_tensor *x);
 TENG_API teng_tensor *teng_relu_at(teng_src at, teng_tensor *x);
-TENG_API teng_tensor *teng_silu_at(teng_src at, teng_tensor *x);      /* x · sigmoid(x) */
-TENG_API teng_tensor *teng_gelu_at(teng_src at, teng_tensor *x);      /* x · Φ(x), erf form */
-TENG_API teng_tensor *teng_gelu_tanh_at(teng_src at, teng_tensor *x); /* 0.5x(1 + tanh(√(2/π)(x + 0.044715x³))) */
+TENG_API teng_tensor *teng_silu_at(teng_src at, teng_tensor *x); /* x · sigmoid(x) */
+TENG_API teng_tensor *teng_gelu_at(teng_src at, teng_tensor *x); /* x · Φ(x), erf form */
+TENG_API teng_tensor *teng_gelu_tanh_at(teng_src at,
+                                        teng_tensor *x); /* 0.5x(1 + tanh(√(2/π)(x + 0.044715x³))) */
 #define teng_exp(x) teng_exp_at(TENG_HERE, x)
 #define teng_log(x) teng_log_at(TENG_HERE, x)
 #define teng_sqrt(x) teng_sqrt_at(TENG_HERE, x)
@@ -67,9 +70,11 @@ TENG_API teng_tensor *teng_gelu_tanh_at(teng_src at, teng_tensor *x); /* 0.5x(1 
 /* silu(gate) · up (Shazeer, "GLU variants improve Transformer"); same shape. */
 TENG_API teng_tensor *teng_swiglu_at(teng_src at, teng_tensor *gate, teng_tensor *up);
 #define teng_swiglu(gate, up) teng_swiglu_at(TENG_HERE, gate, up)
-/* Inverted dropout: keeps an element with probability 1 - p and divides it by 1 - p. rng u64[2] is (key, step), the
- * `stream` number separates the dropouts of one model; element i depends on (key, step, stream, i) alone. */
-TENG_API teng_tensor *teng_dropout_at(teng_src at, teng_tensor *x, teng_tensor *rng, double p, int64_t stream);
+/* Inverted dropout: keeps an element with probability 1 - p and divides it by 1 - p. rng u64[2] is (key,
+ * step), the `stream` number separates the dropouts of one model; element i depends on (key, step, stream, i)
+ * alone. */
+TENG_API teng_tensor *teng_dropout_at(teng_src at, teng_tensor *x, teng_tensor *rng, double p,
+                                      int64_t stream);
 #define teng_dropout(x, rng, p, stream) teng_dropout_at(TENG_HERE, x, rng, p, stream)
 /* Another dtype, rounding to nearest even. */
 TENG_API teng_tensor *teng_cast_at(teng_src at, teng_tensor *x, teng_dtype to);
@@ -82,17 +87,20 @@ TENG_API teng_tensor *teng_fill_at(teng_src at, teng_dtype dtype, teng_dims dims
 /* dims may hold one -1 (the rest). A view. */
 TENG_API teng_tensor *teng_reshape_at(teng_src at, teng_tensor *x, teng_dims dims);
 #define teng_reshape(x, dims) teng_reshape_at(TENG_HERE, x, dims)
-TENG_API teng_tensor *teng_transpose_at(teng_src at, teng_tensor *x, teng_dims perm); /* output dim i is x's perm[i] */
+TENG_API teng_tensor *teng_transpose_at(teng_src at, teng_tensor *x,
+                                        teng_dims perm); /* output dim i is x's perm[i] */
 #define teng_transpose(x, perm) teng_transpose_at(TENG_HERE, x, perm)
 /* Elements begin … begin + size - 1 along axis. */
 TENG_API teng_tensor *teng_slice_at(teng_src at, teng_tensor *x, int64_t axis, int64_t begin, int64_t size);
 #define teng_slice(x, axis, begin, size) teng_slice_at(TENG_HERE, x, axis, begin, size)
 /* Pieces of the given sizes along axis into out[sizes.n]; returns out[0]. */
-TENG_API teng_tensor *teng_split_at(teng_src at, teng_tensor *x, int64_t axis, teng_dims sizes, teng_tensor **out);
+TENG_API teng_tensor *teng_split_at(teng_src at, teng_tensor *x, int64_t axis, teng_dims sizes,
+                                    teng_tensor **out);
 #define teng_split(x, axis, sizes, out) teng_split_at(TENG_HERE, x, axis, sizes, out)
 TENG_API teng_tensor *teng_concat_at(teng_src at, teng_tensor *const *x, int n, int64_t axis);
 #define teng_concat(x, n, axis) teng_concat_at(TENG_HERE, x, n, axis)
-TENG_API teng_tensor *teng_broadcast_at(teng_src at, teng_tensor *x, teng_dims dims); /* as NumPy's broadcast_to */
+TENG_API teng_tensor *teng_broadcast_at(teng_src at, teng_tensor *x,
+                                        teng_dims dims); /* as NumPy's broadcast_to */
 #define teng_broadcast(x, dims) teng_broadcast_at(TENG_HERE, x, dims)
 #define TENG_DIMS(...)                                                                                       \
     ((teng_dims){(int64_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}})
@@ -100,7 +108,8 @@ TENG_API teng_tensor *teng_broadcast_at(teng_src at, teng_tensor *x, teng_dims d
 /* ---- reductions over axes (n = 0: all); keep leaves dimensions of 1 ---- */
 TENG_API teng_tensor *teng_sum_at(teng_src at, teng_tensor *x, teng_dims axes, bool keep);
 TENG_API teng_tensor *teng_mean_at(teng_src at, teng_tensor *x, teng_dims axes, bool keep);
-TENG_API teng_tensor *teng_max_at(teng_src at, teng_tensor *x, teng_dims axes, bool keep); /* gradient to the first */
+TENG_API teng_tensor *teng_max_at(teng_src at, teng_tensor *x, teng_dims axes,
+                                  bool keep); /* gradient to the first */
 #define teng_sum(x, axes, keep) teng_sum_at(TENG_HERE, x, axes, keep)
 #define teng_mean(x, axes, keep) teng_mean_at(TENG_HERE, x, axes, keep)
 #define teng_max(x, axes, keep) teng_max_at(TENG_HERE, x, axes, keep)
@@ -110,16 +119,19 @@ TENG_API teng_tensor *teng_softmax_at(teng_src at, teng_tensor *x);
 TENG_API teng_tensor *teng_log_softmax_at(teng_src at, teng_tensor *x);
 #define teng_softmax(x) teng_softmax_at(TENG_HERE, x)
 #define teng_log_softmax(x) teng_log_softmax_at(TENG_HERE, x)
-/* (x - mean) / √(var + eps) · weight + bias; x [..., C], weight [C], bias [C] or absent; weight and bias f32 or x's. */
+/* (x - mean) / √(var + eps) · weight + bias; x [..., C], weight [C], bias [C] or absent; weight and bias f32
+ * or x's. */
 TENG_API teng_tensor *teng_layer_norm_at(teng_src at, teng_tensor *x, teng_tensor *weight, teng_tensor *bias,
                                          bool has_bias, double eps);
-#define teng_layer_norm(x, weight, bias, has_bias, eps) teng_layer_norm_at(TENG_HERE, x, weight, bias, has_bias, eps)
+#define teng_layer_norm(x, weight, bias, has_bias, eps)                                                      \
+    teng_layer_norm_at(TENG_HERE, x, weight, bias, has_bias, eps)
 /* x / √(mean(x²) + eps) · weight (Zhang & Sennrich 2019); weight [C] f32 or x's dtype. */
 TENG_API teng_tensor *teng_rms_norm_at(teng_src at, teng_tensor *x, teng_tensor *weight, double eps);
 #define teng_rms_norm(x, weight, eps) teng_rms_norm_at(TENG_HERE, x, weight, eps)
 
 /* ---- language models ---- */
-/* Rows of table [V, C] chosen by ids i32 [...] → [..., C]. The gradient sums in id order: same bits on any threads. */
+/* Rows of table [V, C] chosen by ids i32 [...] → [..., C]. The gradient sums in id order: same bits on any
+ * threads. */
 TENG_API teng_tensor *teng_embedding_at(teng_src at, teng_tensor *table, teng_tensor *ids);
 #define teng_embedding(table, ids) teng_embedding_at(TENG_HERE, table, ids)
 /* Learned positions: rows 0 … T-1 of table [P, C] added to x [B, T, C]. T > P is refused. */
@@ -127,8 +139,8 @@ TENG_API teng_tensor *teng_add_positions_at(teng_src at, teng_tensor *x, teng_te
 #define teng_add_positions(x, table) teng_add_positions_at(TENG_HERE, x, table)
 
 typedef enum teng_rope_type { TENG_ROPE_DEFAULT, TENG_ROPE_LINEAR, TENG_ROPE_LLAMA3 } teng_rope_type;
-/* Rotary embedding of x [B, T, H, D] by position 0 … T-1, halves rotated (GPT-NeoX order, as Hugging Face stores
- * weights); Su et al. 2021; llama3: Llama 3.1's frequency scaling. */
+/* Rotary embedding of x [B, T, H, D] by position 0 … T-1, halves rotated (GPT-NeoX order, as Hugging Face
+ * stores weights); Su et al. 2021; llama3: Llama 3.1's frequency scaling. */
 typedef struct teng_rope_options {
     double theta;
     int64_t type; /* teng_rope_type */
@@ -141,9 +153,9 @@ typedef struct teng_rope_options {
 TENG_API teng_tensor *teng_rope_at(teng_src at, teng_tensor *x, const teng_rope_options *options);
 #define teng_rope(x, options) teng_rope_at(TENG_HERE, x, options)
 
-/* Softmax attention in tiles, no T × T matrix (Dao, FlashAttention-2). q [B, T, H, D], k and v [B, S, G, D], H a multiple
- * of G (query head h uses head h / (H / G)) → [B, T, H, D]. causal: row t of T sees keys up to t + S - T; window > 0:
- * only the last `window` of them. scale 0 means 1/√D. */
+/* Softmax attention in tiles, no T × T matrix (Dao, FlashAttention-2). q [B, T, H, D], k and v [B, S, G, D],
+ * H a multiple of G (query head h uses head h / (H / G)) → [B, T, H, D]. causal: row t of T sees keys up to t
+ * + S - T; window > 0: only the last `window` of them. scale 0 means 1/√D. */
 typedef struct teng_attention_options {
     int64_t causal;
     int64_t window;
@@ -153,14 +165,16 @@ TENG_API teng_tensor *teng_attention_at(teng_src at, teng_tensor *q, teng_tensor
                                         const teng_attention_options *options);
 #define teng_attention(q, k, v, options) teng_attention_at(TENG_HERE, q, k, v, options)
 
-/* Mean over valid labels of -log softmax(logits)[label]: logits [..., V], labels i32 [...] with the same leading
- * dimensions, ignore_index skipped; 0 when no label is valid → f32 scalar. Labels are already shifted. */
-TENG_API teng_tensor *teng_cross_entropy_at(teng_src at, teng_tensor *logits, teng_tensor *labels, int64_t ignore_index);
+/* Mean over valid labels of -log softmax(logits)[label]: logits [..., V], labels i32 [...] with the same
+ * leading dimensions, ignore_index skipped; 0 when no label is valid → f32 scalar. Labels are already
+ * shifted. */
+TENG_API teng_tensor *teng_cross_entropy_at(teng_src at, teng_tensor *logits, teng_tensor *labels,
+                                            int64_t ignore_index);
 #define teng_cross_entropy(logits, labels, ignore_index)                                                     \
     teng_cross_entropy_at(TENG_HERE, logits, labels, ignore_index)
 /* cross_entropy(x · wᵀ, labels) in chunks, the logits never in memory: x [..., C], w [V, C] → f32 scalar. */
-TENG_API teng_tensor *teng_linear_cross_entropy_at(teng_src at, teng_tensor *x, teng_tensor *w, teng_tensor *labels,
-                                                   int64_t ignore_index);
+TENG_API teng_tensor *teng_linear_cross_entropy_at(teng_src at, teng_tensor *x, teng_tensor *w,
+                                                   teng_tensor *labels, int64_t ignore_index);
 #define teng_linear_cross_entropy(x, w, labels, ignore_index)                                                \
     teng_linear_cross_entropy_at(TENG_HERE, x, w, labels, ignore_index)
 #define TENG_IGNORE_INDEX (-100)

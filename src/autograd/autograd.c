@@ -1,6 +1,6 @@
 /*
- * Reverse walk over the nodes of a graph. A node is visited when all its consumers have been, because program order
- * is a topological order; only nodes between wrt and loss are visited.
+ * Reverse walk over the nodes of a graph. A node is visited when all its consumers have been, because program
+ * order is a topological order; only nodes between wrt and loss are visited.
  */
 #include "autograd/autograd.h"
 
@@ -45,8 +45,14 @@ static teng_status visit(walk *w, tg_node *node, teng_tensor **in_grad, bool *ne
     if (!node->op->grad) {
         tg_fail(TENG_UNSUPPORTED, "%s has no gradient: %s", node->op->name, node->op->no_grad);
     } else {
-        teng_grad_ctx ctx = {.attr = node->attr, .n_in = node->n_in, .n_out = node->n_out, .in = node->in,
-                             .out = node->out, .out_grad = out_grad, .need = need, .in_grad = in_grad};
+        teng_grad_ctx ctx = {.attr = node->attr,
+                             .n_in = node->n_in,
+                             .n_out = node->n_out,
+                             .in = node->in,
+                             .out = node->out,
+                             .out_grad = out_grad,
+                             .need = need,
+                             .in_grad = in_grad};
         if (node->op->grad(&ctx) != TENG_OK && teng_error_status() == TENG_OK)
             tg_fail(TENG_STATE, "the gradient rule failed without a message");
     }
@@ -62,7 +68,8 @@ static teng_status visit(walk *w, tg_node *node, teng_tensor **in_grad, bool *ne
     return TENG_OK;
 }
 
-/* A value is wanted when it is one of wrt or is computed from a wanted one. Returns the widest operand list. */
+/* A value is wanted when it is one of wrt or is computed from a wanted one. Returns the widest operand list.
+ */
 static int mark_wanted(walk *w, size_t n_nodes, teng_tensor *const *wrt, int n)
 {
     int widest = 1;
@@ -80,8 +87,8 @@ static int mark_wanted(walk *w, size_t n_nodes, teng_tensor *const *wrt, int n)
     return widest;
 }
 
-teng_status tg_autograd_backward(tg_graph *g, teng_tensor *loss, teng_tensor *seed, teng_tensor *const *wrt, int n,
-                                 teng_tensor **grads)
+teng_status tg_autograd_backward(tg_graph *g, teng_tensor *loss, teng_tensor *seed, teng_tensor *const *wrt,
+                                 int n, teng_tensor **grads)
 {
     if (!loss) return tg_fail(TENG_INVALID, "backward: the loss is NULL");
     if (loss->desc.ndim != 0 || loss->desc.dtype != TENG_F32)

@@ -53,8 +53,8 @@ teng_status tg_store_add(tg_store *store, tg_store_kind kind, const char *name, 
     if (e) {
         char have[TG_DESC_TEXT], want[TG_DESC_TEXT];
         if (e->kind != kind || !tg_desc_equal(&e->desc, desc))
-            return tg_fail(TENG_INVALID, "%s is %s in the store, %s is asked for", name, tg_desc_text(have, &e->desc),
-                           tg_desc_text(want, desc));
+            return tg_fail(TENG_INVALID, "%s is %s in the store, %s is asked for", name,
+                           tg_desc_text(have, &e->desc), tg_desc_text(want, desc));
         *out = e;
         return TENG_OK;
     }

@@ -1,6 +1,7 @@
 /*
- * The store: named device buffers that outlive a step (parameters, optimizer moments, gradient accumulators). Plans
- * of several sequence lengths, evaluation and eager steps all bind to the same entries. Entries never move.
+ * The store: named device buffers that outlive a step (parameters, optimizer moments, gradient accumulators).
+ * Plans of several sequence lengths, evaluation and eager steps all bind to the same entries. Entries never
+ * move.
  */
 #ifndef TG_DEVICE_STORE_H
 #define TG_DEVICE_STORE_H

@@ -1,4 +1,5 @@
-/* Attributes of any operator through its field table: print, parse, compare. Reals print so that they read back. */
+/* Attributes of any operator through its field table: print, parse, compare. Reals print so that they read
+ * back. */
 #include "graph/op_table.h"
 
 #include "base/fail.h"
@@ -145,7 +146,8 @@ teng_status tg_attr_parse(const teng_op_spec *op, const char *text, const char *
         if (!eat(&p, '=') || !parse_value(f, &p, attr))
             return tg_fail(TENG_FORMAT, "%s: the value of %s cannot be read", op->name, f->name);
         if (!eat(&p, ',')) {
-            if (!eat(&p, '}')) return tg_fail(TENG_FORMAT, "%s: ',' or '}' expected after %s", op->name, f->name);
+            if (!eat(&p, '}'))
+                return tg_fail(TENG_FORMAT, "%s: ',' or '}' expected after %s", op->name, f->name);
             break;
         }
     }

@@ -1,6 +1,7 @@
 /*
- * Building and rewriting a graph. Everything lives in the graph's arena except the growing arrays; destroying the
- * graph frees all. Not here: printing (graph_print.c), parsing (graph_parse.c), what operators mean (op_table.c).
+ * Building and rewriting a graph. Everything lives in the graph's arena except the growing arrays; destroying
+ * the graph frees all. Not here: printing (graph_print.c), parsing (graph_parse.c), what operators mean
+ * (op_table.c).
  */
 #include "graph/graph.h"
 
@@ -83,7 +84,8 @@ teng_tensor *tg_graph_find(const tg_graph *g, const char *name)
 teng_status tg_graph_output(tg_graph *g, const char *name, teng_tensor *value)
 {
     if (!value) return tg_fail(TENG_INVALID, "graph %s: output %s has no value", g->name, name);
-    if (tg_graph_output_find(g, name)) return tg_fail(TENG_INVALID, "graph %s: two outputs named %s", g->name, name);
+    if (tg_graph_output_find(g, name))
+        return tg_fail(TENG_INVALID, "graph %s: two outputs named %s", g->name, name);
     tg_output out = {tg_arena_strdup(g->arena, name), value};
     if (!out.name || !tg_vec_push(&g->outputs, out)) return TENG_MEMORY;
     return TENG_OK;
@@ -109,8 +111,8 @@ static void fail_at(const char *scope, const char *op, const tg_frame *frame)
     tg_strbuf_free(&where);
 }
 
-tg_node *tg_graph_append(tg_graph *g, const teng_op_spec *op, const void *attr, int n_in, teng_tensor *const *in,
-                         const char *scope, const tg_frame *frame, tg_phase phase)
+tg_node *tg_graph_append(tg_graph *g, const teng_op_spec *op, const void *attr, int n_in,
+                         teng_tensor *const *in, const char *scope, const tg_frame *frame, tg_phase phase)
 {
     tg_node *node = tg_arena_alloc(g->arena, sizeof *node);
     teng_desc *in_desc = tg_arena_alloc(g->arena, sizeof *in_desc * (size_t)(n_in + 1));
@@ -120,7 +122,8 @@ tg_node *tg_graph_append(tg_graph *g, const teng_op_spec *op, const void *attr, 
         in_desc[i] = in[i]->desc;
         grad = grad || in[i]->requires_grad;
     }
-    *node = (tg_node){.op = op, .n_in = n_in, .scope = scope, .frame = frame, .phase = phase, .id = g->next_node++};
+    *node = (tg_node){
+        .op = op, .n_in = n_in, .scope = scope, .frame = frame, .phase = phase, .id = g->next_node++};
     if (op->attr_size) {
         node->attr = tg_arena_alloc(g->arena, op->attr_size);
         if (!node->attr) return NULL;
@@ -186,18 +189,19 @@ static teng_status check_node(const tg_graph *g, const tg_node *node, const unsi
         const teng_tensor *v = node->in[i];
         in_desc[i] = v->desc;
         if (v->graph != g || v->replaced || (v->kind == TG_VALUE_COMPUTED && !defined[v->id]))
-            status = tg_fail(TENG_STATE, "graph %s: node %d (%s) uses value %%%d before it is computed", g->name,
-                             node->id, node->op->name, v->id);
+            status = tg_fail(TENG_STATE, "graph %s: node %d (%s) uses value %%%d before it is computed",
+                             g->name, node->id, node->op->name, v->id);
     }
     int n_out = 0;
     if (status == TENG_OK) status = tg_op_infer(node->op, node->attr, node->n_in, in_desc, out, &n_out);
     if (status == TENG_OK && n_out != node->n_out)
-        status = tg_fail(TENG_STATE, "graph %s: node %d (%s) has %d outputs, its rule gives %d", g->name, node->id,
-                         node->op->name, node->n_out, n_out);
+        status = tg_fail(TENG_STATE, "graph %s: node %d (%s) has %d outputs, its rule gives %d", g->name,
+                         node->id, node->op->name, node->n_out, n_out);
     for (int o = 0; o < node->n_out && status == TENG_OK; o++)
         if (!tg_desc_equal(&node->out[o]->desc, &out[o]))
-            status = tg_fail(TENG_STATE, "graph %s: output %d of node %d (%s) is not of the shape its rule gives",
-                             g->name, o, node->id, node->op->name);
+            status =
+                tg_fail(TENG_STATE, "graph %s: output %d of node %d (%s) is not of the shape its rule gives",
+                        g->name, o, node->id, node->op->name);
     if (in_desc != in) tg_free(in_desc);
     return status;
 }
@@ -212,8 +216,8 @@ teng_status tg_graph_check(const tg_graph *g)
         const tg_node *node = g->nodes.data[i];
         status = check_node(g, node, defined);
         if (status == TENG_OK && node->phase < phase)
-            status = tg_fail(TENG_STATE, "graph %s: node %d (%s) stands after a later phase", g->name, node->id,
-                             node->op->name);
+            status = tg_fail(TENG_STATE, "graph %s: node %d (%s) stands after a later phase", g->name,
+                             node->id, node->op->name);
         phase = node->phase;
         for (int o = 0; o < node->n_out; o++)
             defined[node->out[o]->id] = 1;
@@ -221,7 +225,8 @@ teng_status tg_graph_check(const tg_graph *g)
     for (size_t i = 0; i < g->outputs.len && status == TENG_OK; i++) {
         const teng_tensor *v = g->outputs.data[i].value;
         if (v->kind == TG_VALUE_COMPUTED && !defined[v->id])
-            status = tg_fail(TENG_STATE, "graph %s: output %s is never computed", g->name, g->outputs.data[i].name);
+            status = tg_fail(TENG_STATE, "graph %s: output %s is never computed", g->name,
+                             g->outputs.data[i].name);
     }
     tg_free(defined);
     return status;
@@ -233,8 +238,8 @@ teng_op_call tg_node_call(const tg_node *node, teng_desc *in, teng_desc *out)
         in[i] = node->in[i]->desc;
     for (int o = 0; o < node->n_out; o++)
         out[o] = node->out[o]->desc;
-    return (teng_op_call){.op = node->op, .attr = node->attr, .n_in = node->n_in, .n_out = node->n_out, .in = in,
-                          .out = out};
+    return (teng_op_call){
+        .op = node->op, .attr = node->attr, .n_in = node->n_in, .n_out = node->n_out, .in = in, .out = out};
 }
 
 void tg_node_where(const tg_node *node, tg_strbuf *out)

@@ -1,8 +1,8 @@
 /*
- * The graph: values, nodes in execution order, and the trace that appends to it. A graph owns all its values and
- * nodes in one arena; program order is execution order. GRAPH mode builds one whole step (forward, backward,
- * update) and hands it to the passes and the planner; PYNATIVE sets on_node, which runs each node as it is
- * appended. The graph names no operator.
+ * The graph: values, nodes in execution order, and the trace that appends to it. A graph owns all its values
+ * and nodes in one arena; program order is execution order. GRAPH mode builds one whole step (forward,
+ * backward, update) and hands it to the passes and the planner; PYNATIVE sets on_node, which runs each node
+ * as it is appended. The graph names no operator.
  */
 #ifndef TG_GRAPH_GRAPH_H
 #define TG_GRAPH_GRAPH_H
@@ -22,7 +22,7 @@ typedef enum tg_value_kind {
     TG_VALUE_COMPUTED,
 } tg_value_kind;
 typedef enum tg_phase {
-    TG_FORWARD,  /* forward and backward run once per micro-batch */
+    TG_FORWARD, /* forward and backward run once per micro-batch */
     TG_BACKWARD,
     TG_UPDATE, /* once per optimizer step */
     TG_PHASE_COUNT
@@ -88,12 +88,14 @@ teng_tensor *tg_graph_find(const tg_graph *g, const char *name); /* NULL when ab
 teng_status tg_graph_output(tg_graph *g, const char *name, teng_tensor *value);
 teng_tensor *tg_graph_output_find(const tg_graph *g, const char *name);
 
-/* Appends without the trace's conveniences (used by passes and the parser): shapes are inferred and checked. */
-tg_node *tg_graph_append(tg_graph *g, const teng_op_spec *op, const void *attr, int n_in, teng_tensor *const *in,
-                         const char *scope, const tg_frame *frame, tg_phase phase);
+/* Appends without the trace's conveniences (used by passes and the parser): shapes are inferred and checked.
+ */
+tg_node *tg_graph_append(tg_graph *g, const teng_op_spec *op, const void *attr, int n_in,
+                         teng_tensor *const *in, const char *scope, const tg_frame *frame, tg_phase phase);
 /* Drops dead nodes and resolves replaced values everywhere. Returns the number of nodes dropped. */
 int tg_graph_sweep(tg_graph *g);
-/* Every invariant: inputs defined before use, shapes as infer says, names unique. For tests and after passes. */
+/* Every invariant: inputs defined before use, shapes as infer says, names unique. For tests and after passes.
+ */
 teng_status tg_graph_check(const tg_graph *g);
 
 /* Text, one line a node, that parses back to the same graph; and Graphviz. */
@@ -116,8 +118,8 @@ typedef struct tg_trace {
     void *user;    /* of nn: the model being traced */
     struct tg_trace *outer;
 } tg_trace;
-tg_trace *tg_trace_current(void);                /* NULL outside a trace */
-void tg_trace_begin(tg_trace *t, tg_graph *g);   /* t lives on the caller's stack until tg_trace_end */
+tg_trace *tg_trace_current(void);              /* NULL outside a trace */
+void tg_trace_begin(tg_trace *t, tg_graph *g); /* t lives on the caller's stack until tg_trace_end */
 void tg_trace_end(tg_trace *t);
 /* A frame of g's arena; caller when memory is out. */
 const tg_frame *tg_frame_push(tg_graph *g, teng_src at, const tg_frame *caller);

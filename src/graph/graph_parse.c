@@ -1,6 +1,6 @@
 /*
- * Text → graph, the inverse of graph_print.c. Every line is checked: operator, attributes, operands, and that the
- * shapes written are those the operator's rule gives. Errors name the text's line. Untrusted input.
+ * Text → graph, the inverse of graph_print.c. Every line is checked: operator, attributes, operands, and that
+ * the shapes written are those the operator's rule gives. Errors name the text's line. Untrusted input.
  */
 #include "graph/graph.h"
 
@@ -41,7 +41,8 @@ static teng_status read_name(const char **p, char *out)
 {
     skip(p);
     size_t n = strcspn(*p, " \t,()");
-    if (n == 0 || n >= MAX_NAME) return tg_fail(TENG_FORMAT, "a name of 1 to %d bytes is expected", MAX_NAME - 1);
+    if (n == 0 || n >= MAX_NAME)
+        return tg_fail(TENG_FORMAT, "a name of 1 to %d bytes is expected", MAX_NAME - 1);
     memcpy(out, *p, n);
     out[n] = '\0';
     *p += n;
@@ -155,7 +156,8 @@ static teng_status read_phase(parser *ps, const char *p)
     static const char *const names[TG_PHASE_COUNT] = {"forward", "backward", "update"};
     for (int i = 0; i < TG_PHASE_COUNT; i++)
         if (eat(&p, names[i])) {
-            if ((tg_phase)i < ps->phase) return tg_fail(TENG_FORMAT, "phase %s stands after a later one", names[i]);
+            if ((tg_phase)i < ps->phase)
+                return tg_fail(TENG_FORMAT, "phase %s stands after a later one", names[i]);
             ps->phase = (tg_phase)i;
             return TENG_OK;
         }
@@ -207,7 +209,8 @@ teng_status tg_graph_parse(const char *name, const char *text, tg_graph **out)
         tg_free(line);
         text += n + (text[n] == '\n');
     }
-    if (status == TENG_OK && !ps.g) status = tg_fail(TENG_FORMAT, "%s: empty, \"graph NAME\" is expected", name);
+    if (status == TENG_OK && !ps.g)
+        status = tg_fail(TENG_FORMAT, "%s: empty, \"graph NAME\" is expected", name);
     if (status == TENG_OK) {
         *out = ps.g;
         ps.g = NULL;

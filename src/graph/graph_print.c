@@ -1,6 +1,6 @@
 /*
- * A graph as text, one line a node, in the form that graph_parse.c reads; and as Graphviz. Computed values are
- * numbered in program order, so equal graphs print equal text.
+ * A graph as text, one line a node, in the form that graph_parse.c reads; and as Graphviz. Computed values
+ * are numbered in program order, so equal graphs print equal text.
  *
  *     graph step
  *     input tokens i32[4,64]
@@ -78,23 +78,24 @@ void tg_graph_dot(const tg_graph *g, tg_strbuf *out)
 {
     static const char *const colors[TG_PHASE_COUNT] = {"#dbe9ff", "#ffe3d6", "#e2f5dc"};
     char text[TG_DESC_TEXT];
-    tg_strbuf_printf(out, "digraph \"%s\" {\n  rankdir=TB; node [shape=box, style=filled, fontname=\"Helvetica\"];\n",
-                     g->name);
+    tg_strbuf_printf(
+        out, "digraph \"%s\" {\n  rankdir=TB; node [shape=box, style=filled, fontname=\"Helvetica\"];\n",
+        g->name);
     for (size_t i = 0; i < g->values.len; i++) {
         const teng_tensor *v = g->values.data[i];
         if (v->kind != TG_VALUE_COMPUTED)
-            tg_strbuf_printf(out, "  v%d [label=\"%s\\n%s\", shape=ellipse, fillcolor=\"#f2f2f2\"];\n", v->id, v->name,
-                             tg_desc_text(text, &v->desc));
+            tg_strbuf_printf(out, "  v%d [label=\"%s\\n%s\", shape=ellipse, fillcolor=\"#f2f2f2\"];\n", v->id,
+                             v->name, tg_desc_text(text, &v->desc));
     }
     for (size_t i = 0; i < g->nodes.len; i++) {
         const tg_node *node = g->nodes.data[i];
-        tg_strbuf_printf(out, "  n%d [label=\"%s\\n%s\", fillcolor=\"%s\"];\n", node->id, node->op->name, node->scope,
-                         colors[node->phase]);
+        tg_strbuf_printf(out, "  n%d [label=\"%s\\n%s\", fillcolor=\"%s\"];\n", node->id, node->op->name,
+                         node->scope, colors[node->phase]);
         for (int k = 0; k < node->n_in; k++) {
             const teng_tensor *v = node->in[k];
             const bool computed = v->kind == TG_VALUE_COMPUTED;
-            tg_strbuf_printf(out, "  %c%d -> n%d [label=\"%s\"];\n", computed ? 'n' : 'v', computed ? v->node->id : v->id,
-                             node->id, tg_desc_text(text, &v->desc));
+            tg_strbuf_printf(out, "  %c%d -> n%d [label=\"%s\"];\n", computed ? 'n' : 'v',
+                             computed ? v->node->id : v->id, node->id, tg_desc_text(text, &v->desc));
         }
     }
     tg_strbuf_puts(out, "}\n");

@@ -1,6 +1,7 @@
 /*
  * The table of operators by name, checks of a spec, and what can be computed for any operator from its table:
- * inference with counts checked, cost with defaults, kernel choice. Registration happens before threads start.
+ * inference with counts checked, cost with defaults, kernel choice. Registration happens before threads
+ * start.
  */
 #include "graph/op_table.h"
 
@@ -38,7 +39,8 @@ static teng_status check_attrs(const teng_op_spec *op)
     for (const teng_attr_field *f = op->attrs; f->name; f++) {
         const size_t size = f->type == TENG_ATTR_DIMS ? sizeof(teng_dims) : sizeof(int64_t);
         if (f->offset + size > op->attr_size)
-            return tg_fail(TENG_INVALID, "operator %s: attribute %s lies outside its struct", op->name, f->name);
+            return tg_fail(TENG_INVALID, "operator %s: attribute %s lies outside its struct", op->name,
+                           f->name);
     }
     return TENG_OK;
 }
@@ -52,15 +54,19 @@ teng_status tg_op_check(const teng_op_spec *op)
 {
     if (!op->name || !*op->name) return tg_fail(TENG_INVALID, "an operator has no name");
     if (!stated(op->doc)) return tg_fail(TENG_INVALID, "operator %s: no doc", op->name);
-    if (!op->infer || !op->cost) return tg_fail(TENG_INVALID, "operator %s: infer and cost are required", op->name);
+    if (!op->infer || !op->cost)
+        return tg_fail(TENG_INVALID, "operator %s: infer and cost are required", op->name);
     if (op->n_out == 0 || op->n_out > TENG_MAX_OUT)
-        return tg_fail(TENG_INVALID, "operator %s: n_out %d is not in 1 … %d or -1", op->name, op->n_out, TENG_MAX_OUT);
+        return tg_fail(TENG_INVALID, "operator %s: n_out %d is not in 1 … %d or -1", op->name, op->n_out,
+                       TENG_MAX_OUT);
     if (op->max_in >= 0 && op->max_in < op->min_in)
-        return tg_fail(TENG_INVALID, "operator %s: max_in %d below min_in %d", op->name, op->max_in, op->min_in);
+        return tg_fail(TENG_INVALID, "operator %s: max_in %d below min_in %d", op->name, op->max_in,
+                       op->min_in);
     if (!op->grad && !stated(op->no_grad))
         return tg_fail(TENG_INVALID, "operator %s: neither a gradient nor a reason (no_grad)", op->name);
     if (!op->place && !stated(op->no_place))
-        return tg_fail(TENG_INVALID, "operator %s: neither a placement rule nor a reason (no_place)", op->name);
+        return tg_fail(TENG_INVALID, "operator %s: neither a placement rule nor a reason (no_place)",
+                       op->name);
     if (!op->kernels && !stated(op->no_kernels))
         return tg_fail(TENG_INVALID, "operator %s: neither kernels nor a reason (no_kernels)", op->name);
     for (const teng_kernel_table *t = op->kernels; t && t->kernels; t++)
@@ -77,7 +83,8 @@ teng_status tg_op_register(const teng_op_spec *op, const teng_op_cases *cases)
         if (strcmp(table[i].op->name, op->name) == 0)
             return tg_fail(TENG_INVALID, "operator %s is registered twice", op->name);
     }
-    if (table_len == MAX_OPS) return tg_fail(TENG_MEMORY, "operator %s: the table holds %d", op->name, MAX_OPS);
+    if (table_len == MAX_OPS)
+        return tg_fail(TENG_MEMORY, "operator %s: the table holds %d", op->name, MAX_OPS);
     table[table_len].op = op;
     table[table_len++].cases = cases;
     return TENG_OK;
@@ -91,8 +98,8 @@ const teng_op_spec *tg_op_find(const char *name)
         if (strcmp(names[i], name) == 0) return table[i].op;
     }
     const char *near = tg_nearest_name(name, names, table_len);
-    tg_fail(TENG_INVALID, "no operator is named \"%s\"%s%s%s", name, near ? "; did you mean \"" : "", near ? near : "",
-            near ? "\"?" : "");
+    tg_fail(TENG_INVALID, "no operator is named \"%s\"%s%s%s", name, near ? "; did you mean \"" : "",
+            near ? near : "", near ? "\"?" : "");
     return NULL;
 }
 
@@ -111,12 +118,15 @@ const teng_op_cases *tg_op_cases_at(int i)
     return table[i].cases;
 }
 
-teng_status tg_op_infer(const teng_op_spec *op, const void *attr, int n_in, const teng_desc *in, teng_desc *out,
-                        int *n_out)
+teng_status tg_op_infer(const teng_op_spec *op, const void *attr, int n_in, const teng_desc *in,
+                        teng_desc *out, int *n_out)
 {
     if (n_in < op->min_in || (op->max_in >= 0 && n_in > op->max_in))
         return tg_fail(TENG_INVALID, "%s takes %d%s inputs, not %d", op->name, op->min_in,
-                       op->max_in < 0 ? " or more" : op->max_in > op->min_in ? " (or some more)" : "", n_in);
+                       op->max_in < 0            ? " or more"
+                       : op->max_in > op->min_in ? " (or some more)"
+                                                 : "",
+                       n_in);
     teng_op_call call = {.op = op, .attr = attr, .n_in = n_in, .n_out = op->n_out, .in = in, .out = out};
     TG_TRY(op->infer(&call));
     if (call.n_out < 1 || call.n_out > TENG_MAX_OUT)
@@ -225,8 +235,8 @@ teng_status teng_plugin_load(const char *path)
     if (!entry) return tg_fail(TENG_FORMAT, "context.plugins: %s does not export teng_plugin_entry", path);
     const teng_plugin *plugin = entry();
     if (!plugin || plugin->abi != TENG_PLUGIN_ABI)
-        return tg_fail(TENG_FORMAT, "context.plugins: %s was built for plugin interface %d, this teng has %d", path,
-                       plugin ? plugin->abi : 0, TENG_PLUGIN_ABI);
+        return tg_fail(TENG_FORMAT, "context.plugins: %s was built for plugin interface %d, this teng has %d",
+                       path, plugin ? plugin->abi : 0, TENG_PLUGIN_ABI);
     for (int i = 0; plugin->ops && plugin->ops[i]; i++) {
         const teng_op_cases *cases = NULL;
         for (int c = 0; plugin->cases && plugin->cases[c]; c++)
@@ -234,7 +244,8 @@ teng_status teng_plugin_load(const char *path)
         if (!cases)
             return tg_fail(TENG_INVALID, "context.plugins: %s: operator %s has no case list", path,
                            plugin->ops[i]->name);
-        if (tg_op_register(plugin->ops[i], cases) != TENG_OK) return tg_fail_context("context.plugins: %s", path);
+        if (tg_op_register(plugin->ops[i], cases) != TENG_OK)
+            return tg_fail_context("context.plugins: %s", path);
     }
     return TENG_OK; /* the library stays loaded: specs point into it */
 }

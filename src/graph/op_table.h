@@ -1,6 +1,6 @@
 /*
- * The table of operators by name: the op room registers the built-in ones (ops.def), plugins add theirs. Also the
- * attribute and placement helpers that work on any operator through its tables.
+ * The table of operators by name: the op room registers the built-in ones (ops.def), plugins add theirs. Also
+ * the attribute and placement helpers that work on any operator through its tables.
  */
 #ifndef TG_GRAPH_OP_TABLE_H
 #define TG_GRAPH_OP_TABLE_H
@@ -8,19 +8,19 @@
 #include "base/strbuf.h"
 #include "teng/operator.h"
 
-/* Checks the spec (no NULL without a reason, fields inside attr_size, …) and adds it. A name twice is an error
- * unless it is the same spec. cases may be NULL for built-in operators (tests link theirs). */
+/* Checks the spec (no NULL without a reason, fields inside attr_size, …) and adds it. A name twice is an
+ * error unless it is the same spec. cases may be NULL for built-in operators (tests link theirs). */
 teng_status tg_op_register(const teng_op_spec *op, const teng_op_cases *cases);
 /* Registers n operators that are known to be in order: called by the op room's table. */
-const teng_op_spec *tg_op_find(const char *name);       /* NULL and an error that names the nearest */
+const teng_op_spec *tg_op_find(const char *name); /* NULL and an error that names the nearest */
 int tg_op_count(void);
 const teng_op_spec *tg_op_at(int i);
-const teng_op_cases *tg_op_cases_at(int i);             /* NULL when none came with it */
+const teng_op_cases *tg_op_cases_at(int i); /* NULL when none came with it */
 teng_status tg_op_check(const teng_op_spec *op);
 
 /* Runs infer with checks of counts; out[] must hold TENG_MAX_OUT. */
-teng_status tg_op_infer(const teng_op_spec *op, const void *attr, int n_in, const teng_desc *in, teng_desc *out,
-                        int *n_out);
+teng_status tg_op_infer(const teng_op_spec *op, const void *attr, int n_in, const teng_desc *in,
+                        teng_desc *out, int *n_out);
 void tg_op_cost(const teng_op_call *call, teng_cost *out);
 
 /* "{axis=-1, eps=1e-06}" and back; equality of two attribute structs. */
@@ -41,8 +41,9 @@ struct teng_place_rules {
 teng_status tg_place_rules_get(const teng_op_call *call, teng_place_rules *out);
 void tg_place_rules_free(teng_place_rules *rules);
 
-/* Picks the first kernel of `device` that accepts, from sets the isa limit allows (a TG_CPU_… level). Reasons of
- * refused ones are appended to why when it is not NULL. NULL and an error with all reasons when none accepts. */
+/* Picks the first kernel of `device` that accepts, from sets the isa limit allows (a TG_CPU_… level). Reasons
+ * of refused ones are appended to why when it is not NULL. NULL and an error with all reasons when none
+ * accepts. */
 const teng_kernel *tg_kernel_select(const teng_op_call *call, const char *device, int isa, tg_strbuf *why);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * The thread's current trace: which graph is being built, in which layer, from which line. One trace may be active
- * a thread; it is a stack object of whoever traces, so nothing here allocates but the graph's own arena.
+ * The thread's current trace: which graph is being built, in which layer, from which line. One trace may be
+ * active a thread; it is a stack object of whoever traces, so nothing here allocates but the graph's own
+ * arena.
  */
 #include "graph/graph.h"
 
@@ -55,25 +56,26 @@ const tg_frame *tg_frame_push(tg_graph *g, teng_src at, const tg_frame *caller)
     return frame;
 }
 
-teng_tensor *teng_apply(teng_src at, const teng_op_spec *op, const void *attr, int n_in, teng_tensor *const *in,
-                        teng_tensor **out)
+teng_tensor *teng_apply(teng_src at, const teng_op_spec *op, const void *attr, int n_in,
+                        teng_tensor *const *in, teng_tensor **out)
 {
     tg_graph *g = n_in > 0 && in[0] ? in[0]->graph : current ? current->graph : NULL;
     for (int i = 0; i < n_in; i++) {
         if (!in[i]) {
             if (teng_error_status() == TENG_OK)
-                tg_fail(TENG_INVALID, "%s: operand %d is NULL (%s:%d)", op->name, i, at.file ? at.file : "?", at.line);
+                tg_fail(TENG_INVALID, "%s: operand %d is NULL (%s:%d)", op->name, i, at.file ? at.file : "?",
+                        at.line);
             return NULL;
         }
         if (in[i]->graph != g) {
-            tg_fail(TENG_INVALID, "%s: operands belong to different graphs (%s:%d)", op->name, at.file ? at.file : "?",
-                    at.line);
+            tg_fail(TENG_INVALID, "%s: operands belong to different graphs (%s:%d)", op->name,
+                    at.file ? at.file : "?", at.line);
             return NULL;
         }
     }
     if (!g) {
-        tg_fail(TENG_STATE, "%s: called outside a model's forward function (%s:%d)", op->name, at.file ? at.file : "?",
-                at.line);
+        tg_fail(TENG_STATE, "%s: called outside a model's forward function (%s:%d)", op->name,
+                at.file ? at.file : "?", at.line);
         return NULL;
     }
     const bool traced = current && current->graph == g;

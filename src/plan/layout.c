@@ -1,6 +1,7 @@
 /*
- * Greedy layout: buffers in order of falling size (ties: earlier first, then by index, so that the result is a pure
- * function of the input); each goes to the lowest gap among already placed buffers that are live at the same time.
+ * Greedy layout: buffers in order of falling size (ties: earlier first, then by index, so that the result is
+ * a pure function of the input); each goes to the lowest gap among already placed buffers that are live at
+ * the same time.
  */
 #include "plan/layout.h"
 

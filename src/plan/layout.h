@@ -1,6 +1,6 @@
 /*
- * Where buffers lie in one block: each has a size and an interval of steps during which it is live; two that are
- * live together must not overlap. Pure: no graph, no device.
+ * Where buffers lie in one block: each has a size and an interval of steps during which it is live; two that
+ * are live together must not overlap. Pure: no graph, no device.
  */
 #ifndef TG_PLAN_LAYOUT_H
 #define TG_PLAN_LAYOUT_H

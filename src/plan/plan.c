@@ -1,9 +1,11 @@
 /*
- * Graph → plan. In order: aliases (views, updates), last uses, take-over of dying buffers (in-place), kernels and
- * their workspaces, offsets, budget. Every decision is recorded for the listings. Not here: running (exec).
+ * Graph → plan. In order: aliases (views, updates), last uses, take-over of dying buffers (in-place), kernels
+ * and their workspaces, offsets, budget. Every decision is recorded for the listings. Not here: running
+ * (exec).
  *
- * Time is counted in steps of the program; forward and backward steps repeat per micro-batch, which changes no
- * lifetime, because every value is written again before it is read. Inputs and graph outputs live throughout.
+ * Time is counted in steps of the program; forward and backward steps repeat per micro-batch, which changes
+ * no lifetime, because every value is written again before it is read. Inputs and graph outputs live
+ * throughout.
  */
 #include "plan/plan.h"
 
@@ -77,8 +79,9 @@ static teng_status check_updates(const builder *b)
         const tg_node *node = g->nodes.data[k];
         for (int i = 0; i < node->n_in; i++)
             if (updated[node->in[i]->id] >= 0)
-                status = tg_fail(TENG_STATE, "plan: %s (node %d) reads a value that node %d has already updated",
-                                 node->op->name, node->id, updated[node->in[i]->id]);
+                status =
+                    tg_fail(TENG_STATE, "plan: %s (node %d) reads a value that node %d has already updated",
+                            node->op->name, node->id, updated[node->in[i]->id]);
         for (int o = 0; o < node->n_out; o++)
             if (node->op->updates[o]) updated[node->in[node->op->updates[o] - 1]->id] = node->id;
     }
@@ -107,17 +110,19 @@ static void find_lifetimes(builder *b)
         }
 }
 
-/* Whether output o of step k may take over the buffer of input i: it dies here, has the same size, and no other
- * operand of the node lies in it under another shape. */
+/* Whether output o of step k may take over the buffer of input i: it dies here, has the same size, and no
+ * other operand of the node lies in it under another shape. */
 static bool can_take_over(const builder *b, const tg_node *node, int k, int o, int i)
 {
     const teng_tensor *in = node->in[i], *out = node->out[o];
     const int r = root_of(b, in->id);
-    if (b->pinned[r] || b->last_use[r] != k || tg_desc_bytes(&in->desc) != tg_desc_bytes(&out->desc)) return false;
+    if (b->pinned[r] || b->last_use[r] != k || tg_desc_bytes(&in->desc) != tg_desc_bytes(&out->desc))
+        return false;
     if (tg_desc_bytes(&b->plan->graph->values.data[r]->desc) != tg_desc_bytes(&out->desc)) return false;
     for (int j = 0; j < node->n_in; j++) {
         if (j == i || root_of(b, node->in[j]->id) != r) continue;
-        if (!(node->op->traits & TENG_OP_ELEMENTWISE) || !tg_desc_equal(&node->in[j]->desc, &in->desc)) return false;
+        if (!(node->op->traits & TENG_OP_ELEMENTWISE) || !tg_desc_equal(&node->in[j]->desc, &in->desc))
+            return false;
     }
     for (int p = 0; p < o; p++)
         if (root_of(b, node->out[p]->id) == r) return false;
@@ -237,12 +242,15 @@ static teng_status check_budget(const tg_plan *plan)
     if (!plan->options.budget || total <= plan->options.budget) return TENG_OK;
     char need[32], have[32], over[32], fixed[32], block[32];
     return tg_fail(TENG_MEMORY,
-                   "memory.budget: the plan needs %s, the budget is %s: %s too little. Parameters and optimizer take %s, "
-                   "activations and workspace %s; raise the budget, or lower train.batch_size or train.seq_len, or raise "
+                   "memory.budget: the plan needs %s, the budget is %s: %s too little. Parameters and "
+                   "optimizer take %s, "
+                   "activations and workspace %s; raise the budget, or lower train.batch_size or "
+                   "train.seq_len, or raise "
                    "train.micro_batches (each halving of a micro-batch about halves the %s)",
                    tg_format_bytes(need, (double)total), tg_format_bytes(have, (double)plan->options.budget),
                    tg_format_bytes(over, (double)(total - plan->options.budget)),
-                   tg_format_bytes(fixed, (double)(m->params + m->states)), tg_format_bytes(block, (double)m->block), block);
+                   tg_format_bytes(fixed, (double)(m->params + m->states)),
+                   tg_format_bytes(block, (double)m->block), block);
 }
 
 static teng_status build(builder *b)
@@ -279,8 +287,11 @@ teng_status tg_plan_create(tg_graph *graph, const tg_plan_options *options, tg_p
     plan->arena = tg_arena_create();
     const size_t n = graph->values.len + 1;
     plan->values = tg_calloc(n, sizeof *plan->values);
-    builder b = {.plan = plan, .root = tg_alloc(n * sizeof(int)), .last_use = tg_alloc(n * sizeof(int)),
-                 .first_use = tg_alloc(n * sizeof(int)), .pinned = tg_calloc(n, sizeof(bool))};
+    builder b = {.plan = plan,
+                 .root = tg_alloc(n * sizeof(int)),
+                 .last_use = tg_alloc(n * sizeof(int)),
+                 .first_use = tg_alloc(n * sizeof(int)),
+                 .pinned = tg_calloc(n, sizeof(bool))};
     teng_status status = TENG_MEMORY;
     if (plan->arena && plan->values && b.root && b.last_use && b.first_use && b.pinned) status = build(&b);
     tg_free(b.root);
@@ -302,7 +313,8 @@ void tg_plan_destroy(tg_plan **plan)
     if (!p) return;
     for (size_t k = 0; k < p->steps.len; k++) {
         const tg_plan_step *step = &p->steps.data[k];
-        if (step->kernel && step->kernel->release && step->prepared.state) step->kernel->release(step->prepared.state);
+        if (step->kernel && step->kernel->release && step->prepared.state)
+            step->kernel->release(step->prepared.state);
     }
     tg_vec_free(&p->steps);
     tg_vec_free(&p->buffers);

@@ -1,6 +1,6 @@
 /*
- * The plan: an immutable list of steps (kernel, operands at fixed places) made from a graph before anything runs.
- * It decides all that there is to decide; exec only obeys. Printable; its memory is known exactly.
+ * The plan: an immutable list of steps (kernel, operands at fixed places) made from a graph before anything
+ * runs. It decides all that there is to decide; exec only obeys. Printable; its memory is known exactly.
  */
 #ifndef TG_PLAN_PLAN_H
 #define TG_PLAN_PLAN_H
@@ -41,18 +41,18 @@ typedef struct tg_plan_options {
 
 /* What the bytes of the block are for, at the moment of the peak. */
 typedef struct tg_plan_memory {
-    size_t params, states;   /* store */
-    size_t block;            /* inputs, activations, gradients, workspace: what is allocated once */
-    size_t live_peak;        /* largest sum of live buffers: block / live_peak is what fragmentation costs */
+    size_t params, states;    /* store */
+    size_t block;             /* inputs, activations, gradients, workspace: what is allocated once */
+    size_t live_peak;         /* largest sum of live buffers: block / live_peak is what fragmentation costs */
     size_t kept_for_backward; /* forward values that the backward phase reads */
-    int peak_step;           /* where live_peak is */
+    int peak_step;            /* where live_peak is */
 } tg_plan_memory;
 
 typedef struct tg_plan {
     tg_graph *graph; /* owned */
     tg_arena *arena;
     TG_VEC(tg_plan_step) steps;
-    tg_plan_value *values;    /* by value id */
+    tg_plan_value *values;     /* by value id */
     TG_VEC(tg_buffer) buffers; /* offsets in the block */
     size_t phase_begin[TG_PHASE_COUNT + 1];
     tg_plan_memory memory;

@@ -1,7 +1,7 @@
 /*
- * The trainer: the flow spelled out. Builds the step (model → graph → autograd → passes → plan → exec, or the eager
- * short way), feeds it, keeps the books (schedule, cursor, metrics), saves and resumes. The program's commands and
- * the public teng_model_train both stand on it.
+ * The trainer: the flow spelled out. Builds the step (model → graph → autograd → passes → plan → exec, or the
+ * eager short way), feeds it, keeps the books (schedule, cursor, metrics), saves and resumes. The program's
+ * commands and the public teng_model_train both stand on it.
  */
 #ifndef TG_TRAIN_TRAINER_H
 #define TG_TRAIN_TRAINER_H
@@ -42,11 +42,12 @@ typedef struct tg_step_result {
 /* root is borrowed; its parameters are added to the store (not initialised). */
 teng_status tg_step_create(teng_cell *root, tg_store *store, const tg_step_options *options, tg_step **out);
 void tg_step_destroy(tg_step **step);
-/* One optimizer step number `step` (from 1, for bias correction and dropout) over feeds[micro_batches]. A loss or norm
- * that is not finite leaves parameters and states as they were: result->finite is false. */
-teng_status tg_step_train(tg_step *s, int64_t step, double lr, const tg_step_feed *feeds, tg_step_result *out);
-/* Forward only, no dropout: the loss of one batch; with logits (host f32, the size of the root's value) when loss is
- * NULL the root is called without its last operand. */
+/* One optimizer step number `step` (from 1, for bias correction and dropout) over feeds[micro_batches]. A
+ * loss or norm that is not finite leaves parameters and states as they were: result->finite is false. */
+teng_status tg_step_train(tg_step *s, int64_t step, double lr, const tg_step_feed *feeds,
+                          tg_step_result *out);
+/* Forward only, no dropout: the loss of one batch; with logits (host f32, the size of the root's value) when
+ * loss is NULL the root is called without its last operand. */
 teng_status tg_step_eval(tg_step *s, const tg_step_feed *feed, double *loss);
 teng_status tg_step_forward(tg_step *s, const tg_step_feed *feed, float *out, size_t out_bytes);
 /* The plan for these input shapes (made when absent), for listings; train or eval. NULL in pynative. */
@@ -60,32 +61,44 @@ double tg_schedule_lr(const tg_config *cfg, int64_t step);
 /* ---- a run (train/run.c) ---- */
 typedef struct tg_run tg_run;
 typedef struct tg_run_event { /* what a run tells its owner; strings valid during the call */
-    enum { TG_RUN_STARTED, TG_RUN_STEP, TG_RUN_EVAL, TG_RUN_SAVED, TG_RUN_SAVE_FAILED, TG_RUN_SAMPLE, TG_RUN_NOTE, TG_RUN_DONE } kind;
+    enum {
+        TG_RUN_STARTED,
+        TG_RUN_STEP,
+        TG_RUN_EVAL,
+        TG_RUN_SAVED,
+        TG_RUN_SAVE_FAILED,
+        TG_RUN_SAMPLE,
+        TG_RUN_NOTE,
+        TG_RUN_DONE
+    } kind;
     int64_t step, steps;
     double loss, lr, grad_norm, tokens_per_s, mfu, step_ms, seconds_left;
-    int64_t tokens; /* in this step */
+    int64_t tokens;                 /* in this step */
     double val_loss, bits_per_byte; /* EVAL */
-    const char *text; /* NOTE, SAMPLE, SAVED: path, SAVE_FAILED: reason */
+    const char *text;               /* NOTE, SAMPLE, SAVED: path, SAVE_FAILED: reason */
 } tg_run_event;
 typedef void tg_run_sink(void *user, const tg_run_event *event);
 
-/* Opens a new run folder: lock, resolved configuration, tokenizer, data, model, initial or loaded weights. Refuses a
- * folder that holds a run (unless run.overwrite). cfg is borrowed until close. */
+/* Opens a new run folder: lock, resolved configuration, tokenizer, data, model, initial or loaded weights.
+ * Refuses a folder that holds a run (unless run.overwrite). cfg is borrowed until close. */
 teng_status tg_run_create(const tg_config *cfg, tg_run **out);
-/* Reopens run_dir from its last checkpoint; cfg is read from the folder and owned by the run. overrides: key=value that
- * may change on resume (train.steps, checkpoint.*, context.threads, context.mode, train.log_every …). */
+/* Reopens run_dir from its last checkpoint; cfg is read from the folder and owned by the run. overrides:
+ * key=value that may change on resume (train.steps, checkpoint.*, context.threads, context.mode,
+ * train.log_every …). */
 teng_status tg_run_resume(const char *run_dir, const char *const *overrides, size_t n, tg_run **out);
-/* Trains to train.steps or until tg_run_stop; saves at the end. TENG_INTERRUPTED after a stop (state saved). */
+/* Trains to train.steps or until tg_run_stop; saves at the end. TENG_INTERRUPTED after a stop (state saved).
+ */
 teng_status tg_run_train(tg_run *run, tg_run_sink *sink, void *user);
 /* Evaluates on the held-back documents: nats a token and bits a byte. */
 teng_status tg_run_eval(tg_run *run, double *loss, double *bits_per_byte);
 void tg_run_close(tg_run **run);
-/* May be called from a signal handler: the run stops after the current step, saves, returns TENG_INTERRUPTED. */
+/* May be called from a signal handler: the run stops after the current step, saves, returns TENG_INTERRUPTED.
+ */
 void tg_run_stop(void);
 const tg_config *tg_run_config(const tg_run *run);
 int64_t tg_run_step(const tg_run *run); /* steps done */
-/* Plan of a configuration without data or weights: parameters, FLOPs, passes, steps, memory. what: "summary", "graph",
- * "plan", "memory", "dot", "json". */
+/* Plan of a configuration without data or weights: parameters, FLOPs, passes, steps, memory. what: "summary",
+ * "graph", "plan", "memory", "dot", "json". */
 teng_status tg_run_plan_text(const tg_config *cfg, const char *what, tg_strbuf *out);
 
 /* ---- a model for use (train/generate.c) ---- */
@@ -110,7 +123,8 @@ typedef struct tg_eval_result {
     double nats_per_token, bits_per_byte, perplexity;
     int64_t tokens, bytes, windows, window_len;
 } tg_eval_result;
-/* Non-overlapping windows of seq_len tokens (0: the model's max), each token predicted once from its own window. */
+/* Non-overlapping windows of seq_len tokens (0: the model's max), each token predicted once from its own
+ * window. */
 teng_status tg_lm_eval(tg_lm *lm, const char *const *files, size_t n, int64_t seq_len, tg_eval_result *out);
 
 #endif

@@ -1,0 +1,181 @@
+/* Executor: an array of ready kernel calls. Binding again is only needed after the shared block has grown. */
+#include "exec/exec.h"
+
+#include "base/fail.h"
+#include "tensor/desc.h"
+
+struct tg_exec_block {
+    tg_device *dev;
+    void *base;
+    size_t bytes;
+    int generation; /* counts growths */
+};
+
+typedef struct bound_step {
+    teng_kernel_args args; /* run is NULL for views */
+    teng_status (*run)(const teng_kernel_args *args);
+    const tg_node *node;
+} bound_step;
+
+struct tg_exec {
+    const tg_plan *plan;
+    tg_store *store;
+    tg_exec_block *block;
+    int generation;
+    bound_step *steps;
+    const void **in;
+    void **out;
+};
+
+tg_exec_block *tg_exec_block_create(tg_device *dev)
+{
+    tg_exec_block *b = tg_calloc(1, sizeof *b);
+    if (b) b->dev = dev;
+    return b;
+}
+
+void tg_exec_block_destroy(tg_exec_block **block)
+{
+    if (!*block) return;
+    tg_device_free((*block)->dev, (*block)->base);
+    tg_free(*block);
+    *block = NULL;
+}
+
+size_t tg_exec_block_bytes(const tg_exec_block *block)
+{
+    return block->bytes;
+}
+
+/* Contents are lost: nothing in the block outlives a step. */
+static teng_status grow_block(tg_exec_block *b, size_t bytes)
+{
+    if (bytes <= b->bytes && b->base) return TENG_OK;
+    tg_device_free(b->dev, b->base);
+    b->bytes = 0;
+    b->generation++;
+    b->base = tg_device_alloc(b->dev, bytes ? bytes : TG_ALIGN);
+    if (!b->base) return tg_fail_context("the activation block of the plan");
+    b->bytes = bytes;
+    return TENG_OK;
+}
+
+static void *place(const tg_exec *e, const teng_tensor *v)
+{
+    const tg_plan_value *at = &e->plan->values[v->id];
+    if (at->where == TG_AT_BLOCK) return (char *)e->block->base + e->plan->buffers.data[at->buffer].offset;
+    if (at->where == TG_AT_STORE) return tg_store_find(e->store, at->name)->data;
+    return NULL;
+}
+
+static void bind_places(tg_exec *e)
+{
+    const void **in = e->in;
+    void **out = e->out;
+    for (size_t k = 0; k < e->plan->steps.len; k++) {
+        const tg_plan_step *step = &e->plan->steps.data[k];
+        bound_step *b = &e->steps[k];
+        b->node = step->node;
+        b->run = step->kernel ? step->kernel->run : NULL;
+        b->args =
+            (teng_kernel_args){.call = &step->call, .state = step->prepared.state, .in = in, .out = out};
+        for (int i = 0; i < step->node->n_in; i++)
+            *in++ = place(e, step->node->in[i]);
+        for (int o = 0; o < step->node->n_out; o++)
+            *out++ = place(e, step->node->out[o]);
+        if (step->workspace_buffer >= 0)
+            b->args.workspace = (char *)e->block->base + e->plan->buffers.data[step->workspace_buffer].offset;
+    }
+    e->generation = e->block->generation;
+}
+
+static teng_status add_stored(const tg_plan *plan, tg_store *store)
+{
+    for (size_t i = 0; i < plan->graph->values.len; i++) {
+        const teng_tensor *v = plan->graph->values.data[i];
+        if (v->kind != TG_VALUE_PARAM && v->kind != TG_VALUE_STATE) continue;
+        tg_store_entry *entry;
+        TG_TRY(tg_store_add(store, v->kind == TG_VALUE_PARAM ? TG_STORE_PARAM : TG_STORE_STATE, v->name,
+                            &v->desc, &entry));
+    }
+    return TENG_OK;
+}
+
+teng_status tg_exec_create(const tg_plan *plan, tg_store *store, tg_exec_block *block, tg_exec **out)
+{
+    TG_TRY(add_stored(plan, store));
+    TG_TRY(grow_block(block, plan->memory.block));
+    size_t n_in = 1, n_out = 1;
+    for (size_t k = 0; k < plan->steps.len; k++) {
+        n_in += (size_t)plan->steps.data[k].node->n_in;
+        n_out += (size_t)plan->steps.data[k].node->n_out;
+    }
+    tg_exec *e = tg_calloc(1, sizeof *e);
+    if (!e) return TENG_MEMORY;
+    *e = (tg_exec){.plan = plan, .store = store, .block = block};
+    e->steps = tg_calloc(plan->steps.len + 1, sizeof *e->steps);
+    e->in = tg_calloc(n_in, sizeof *e->in);
+    e->out = tg_calloc(n_out, sizeof *e->out);
+    if (!e->steps || !e->in || !e->out) {
+        tg_exec_destroy(&e);
+        return TENG_MEMORY;
+    }
+    bind_places(e);
+    *out = e;
+    return TENG_OK;
+}
+
+void tg_exec_destroy(tg_exec **exec)
+{
+    if (!*exec) return;
+    tg_free((*exec)->steps);
+    tg_free((*exec)->in);
+    tg_free((*exec)->out);
+    tg_free(*exec);
+    *exec = NULL;
+}
+
+bool tg_exec_has_input(const tg_exec *exec, const char *input)
+{
+    const teng_tensor *v = tg_graph_find(exec->plan->graph, input);
+    return v && v->kind == TG_VALUE_INPUT;
+}
+
+teng_status tg_exec_feed(tg_exec *exec, const char *input, const void *data)
+{
+    const teng_tensor *v = tg_graph_find(exec->plan->graph, input);
+    if (!v || v->kind != TG_VALUE_INPUT)
+        return tg_fail(TENG_INVALID, "the graph has no input named %s", input);
+    if (exec->generation != exec->block->generation) bind_places(exec);
+    void *to = place(exec, v);
+    if (!to) return TENG_OK; /* nothing reads it */
+    return tg_device_copy(exec->block->dev, NULL, TG_COPY_TO_DEVICE, to, data, tg_desc_bytes(&v->desc));
+}
+
+teng_status tg_exec_run(tg_exec *exec, tg_phase first, tg_phase last)
+{
+    if (exec->generation != exec->block->generation) bind_places(exec);
+    for (size_t k = exec->plan->phase_begin[first]; k < exec->plan->phase_begin[last + 1]; k++) {
+        const bound_step *step = &exec->steps[k];
+        if (!step->run) continue;
+        const teng_status status = step->run(&step->args);
+        if (status != TENG_OK) {
+            tg_strbuf where = {0};
+            tg_node_where(step->node, &where);
+            tg_fail_context("%s", tg_strbuf_str(&where));
+            tg_strbuf_free(&where);
+            return status;
+        }
+    }
+    return tg_stream_sync(exec->block->dev, NULL);
+}
+
+teng_status tg_exec_fetch(tg_exec *exec, const char *output, void *data, size_t bytes)
+{
+    const teng_tensor *v = tg_graph_output_find(exec->plan->graph, output);
+    if (!v) return tg_fail(TENG_INVALID, "the graph has no output named %s", output);
+    if (bytes != tg_desc_bytes(&v->desc))
+        return tg_fail(TENG_INVALID, "output %s has %zu bytes, %zu were asked for", output,
+                       tg_desc_bytes(&v->desc), bytes);
+    return tg_device_copy(exec->block->dev, NULL, TG_COPY_TO_HOST, data, place(exec, v), bytes);
+}
