@@ -271,3 +271,23 @@ size_t tg_eager_kernels(const tg_eager *eager)
 {
     return eager->n_kernels;
 }
+
+teng_status teng_tensor_read(teng_tensor *t, float *out, int64_t n)
+{
+    if (!t)
+        return teng_error_status() != TENG_OK ? teng_error_status()
+                                              : tg_fail(TENG_INVALID, "teng_tensor_read: NULL");
+    if (t->graph->on_node != run_node)
+        return tg_fail(TENG_STATE,
+                       "teng_tensor_read: values can be read in PYNATIVE mode only (context.mode=pynative)");
+    if (n != tg_desc_numel(&t->desc))
+        return tg_fail(TENG_INVALID, "teng_tensor_read: the value has %lld elements, not %lld",
+                       (long long)tg_desc_numel(&t->desc), (long long)n);
+    const size_t bytes = tg_desc_bytes(&t->desc);
+    void *raw = tg_alloc(bytes);
+    if (!raw) return TENG_MEMORY;
+    const teng_status status = tg_eager_fetch(t->graph->on_node_user, t, raw, bytes);
+    if (status == TENG_OK) tg_convert(TENG_F32, out, t->desc.dtype, raw, n);
+    tg_free(raw);
+    return status;
+}

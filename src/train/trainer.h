@@ -26,6 +26,7 @@ typedef struct tg_step_options {
     size_t n_passes;
     size_t memory_budget;
     uint64_t seed;
+    double flops_per_s, bytes_per_s; /* of this machine, for the plan's forecast; 0: none */
 } tg_step_options;
 typedef struct tg_step_feed { /* one micro-batch; host memory */
     const teng_desc *in_desc; /* [n_in] */

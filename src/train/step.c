@@ -1,0 +1,308 @@
+/*
+ * One training step behind one door. GRAPH: a plan for each kind of step and set of input shapes (sequence
+ * lengths), made once and cached, all running in one block. PYNATIVE: step_eager.c. What both share is how
+ * the graph of a step is built, tg_step_build.
+ */
+#include "train/step.h"
+
+#include "autograd/autograd.h"
+#include "base/fail.h"
+#include "base/rng.h"
+#include "device/cpu_isa.h"
+#include "op/op_list.h"
+#include "pass/pass.h"
+#include "tensor/desc.h"
+
+#include <math.h>
+#include <string.h>
+
+teng_status tg_step_create(teng_cell *root, tg_store *store, const tg_step_options *options, tg_step **out)
+{
+    TG_TRY(tg_op_register_builtin());
+    tg_step *s = tg_calloc(1, sizeof *s);
+    if (!s) return TENG_MEMORY;
+    *s = (tg_step){.root = root,
+                   .store = store,
+                   .options = *options,
+                   .isa = tg_cpu_isa_current(),
+                   .dropout_key = tg_rng_key(options->seed, "dropout")};
+    teng_status status = tg_nn_params(root, &s->params, &s->n_params);
+    for (size_t i = 0; i < s->n_params && status == TENG_OK; i++) {
+        tg_store_entry *entry;
+        status = tg_store_add(store, TG_STORE_PARAM, s->params[i].name, &s->params[i].desc, &entry);
+    }
+    s->work = tg_calloc(s->n_params + 1, sizeof *s->work);
+    s->wrt = tg_calloc(s->n_params + 1, sizeof(teng_tensor *));
+    s->grads = tg_calloc(s->n_params + 1, sizeof(teng_tensor *));
+    s->block = tg_exec_block_create(tg_store_device(store));
+    if (options->pynative) s->eager = tg_eager_create(store, s->isa);
+    if (status == TENG_OK &&
+        (!s->work || !s->wrt || !s->grads || !s->block || (options->pynative && !s->eager)))
+        status = TENG_MEMORY;
+    if (status != TENG_OK) {
+        tg_step_destroy(&s);
+        return status;
+    }
+    *out = s;
+    return TENG_OK;
+}
+
+void tg_step_destroy(tg_step **step)
+{
+    tg_step *s = *step;
+    if (!s) return;
+    for (size_t i = 0; i < s->compiled.len; i++) {
+        tg_exec_destroy(&s->compiled.data[i].exec);
+        tg_plan_destroy(&s->compiled.data[i].plan);
+        tg_free(s->compiled.data[i].in);
+    }
+    tg_vec_free(&s->compiled);
+    tg_exec_block_destroy(&s->block);
+    tg_eager_destroy(&s->eager);
+    tg_free(s->work);
+    tg_free(s->wrt);
+    tg_free(s->grads);
+    tg_strbuf_free(&s->report);
+    tg_free(s);
+    *step = NULL;
+}
+
+tg_optim_options tg_step_optim(const tg_step *s)
+{
+    const tg_step_options *o = &s->options;
+    return (tg_optim_options){.kind = o->optimizer == TG_CFG_OPTIMIZER_SGD ? TG_OPTIM_SGD : TG_OPTIM_ADAMW,
+                              .beta1 = o->beta1,
+                              .beta2 = o->beta2,
+                              .eps = o->eps,
+                              .weight_decay = o->weight_decay,
+                              .momentum = o->momentum,
+                              .clip_norm = o->clip_norm,
+                              .nesterov = o->nesterov};
+}
+
+static bool decays(const tg_step_options *o, teng_role role)
+{
+    return role == TENG_ROLE_WEIGHT || (role == TENG_ROLE_NORM && o->decay_norms) ||
+           (role == TENG_ROLE_BIAS && o->decay_biases) ||
+           (role == TENG_ROLE_EMBEDDING && o->decay_embeddings);
+}
+
+static teng_status append_backward(tg_step *s, tg_graph *g, teng_tensor *loss, teng_tensor *weight, int *n)
+{
+    *n = 0;
+    for (size_t i = 0; i < s->n_params; i++) {
+        teng_tensor *p = tg_graph_find(g, s->params[i].name);
+        if (!p) continue; /* a part of the tree that this forward does not use */
+        s->wrt[*n] = p;
+        s->work[(*n)++] = (tg_optim_param){.param = p, .decay = decays(&s->options, s->params[i].init.role)};
+    }
+    TG_TRY(tg_autograd_backward(g, loss, weight, s->wrt, *n, s->grads));
+    for (int i = 0; i < *n; i++)
+        s->work[i].grad = s->grads[i];
+    if (s->options.micro_batches <= 1) return TENG_OK;
+    tg_trace trace;
+    tg_trace_begin(&trace, g);
+    trace.phase = TG_BACKWARD;
+    trace.scope = "optimizer";
+    const teng_status status = tg_optim_accumulate(g, s->work, *n);
+    tg_trace_end(&trace);
+    return status;
+}
+
+teng_status tg_step_build(tg_step *s, tg_graph *g, const tg_step_feed *shapes, tg_step_kind kind,
+                          teng_status (*feed)(void *user, teng_tensor *input, int index), void *user,
+                          teng_tensor **value, int *n)
+{
+    teng_tensor *in[16];
+    const int n_in = kind == TG_STEP_FORWARD ? shapes->n_in - 1 : shapes->n_in;
+    if (n_in > 16 || n_in < 1) return tg_fail(TENG_INVALID, "a model takes 1 to 16 inputs, not %d", n_in);
+    for (int i = 0; i < n_in; i++) {
+        in[i] = tg_graph_input(g, shapes->in_name[i], &shapes->in_desc[i]);
+        if (!in[i]) return teng_error_status();
+        if (feed) TG_TRY(feed(user, in[i], i));
+    }
+    *value = tg_nn_trace(s->root, g, in, n_in, kind == TG_STEP_TRAIN);
+    if (!*value) return teng_error_status();
+    if (kind == TG_STEP_FORWARD) return TENG_OK;
+    if ((*value)->desc.ndim != 0 || (*value)->desc.dtype != TENG_F32) {
+        char text[TG_DESC_TEXT];
+        return tg_fail(TENG_INVALID,
+                       "the model must return its loss as an f32 scalar, not %s (see teng_cross_entropy, "
+                       "teng_mean)",
+                       tg_desc_text(text, &(*value)->desc));
+    }
+    if (kind != TG_STEP_TRAIN) return TENG_OK;
+    const teng_desc scalar = tg_desc_make(TENG_F32, 0, NULL);
+    teng_tensor *weight = tg_graph_input(g, TG_STEP_WEIGHT, &scalar);
+    if (!weight) return teng_error_status();
+    if (feed) TG_TRY(feed(user, weight, -1));
+    return append_backward(s, g, *value, weight, n);
+}
+
+/* ---- compiled ---- */
+static teng_status build_graph(tg_step *s, const tg_step_feed *shapes, tg_step_kind kind, tg_graph *g)
+{
+    teng_tensor *value, *norm;
+    int n = 0;
+    TG_TRY(tg_step_build(s, g, shapes, kind, NULL, NULL, &value, &n));
+    TG_TRY(tg_graph_output(g, kind == TG_STEP_FORWARD ? "value" : "loss", value));
+    if (kind == TG_STEP_TRAIN) {
+        const tg_optim_options optim = tg_step_optim(s);
+        TG_TRY(tg_optim_update(g, &optim, s->work, n, &norm));
+        TG_TRY(tg_graph_output(g, "grad_norm", norm));
+    }
+    s->report.len = 0;
+    return tg_pass_run(g, s->options.passes, s->options.n_passes, &s->report, NULL, NULL);
+}
+
+static teng_status compile(tg_step *s, const tg_step_feed *shapes, tg_step_kind kind, tg_compiled *out)
+{
+    static const char *const names[] = {"train", "eval", "forward"};
+    *out = (tg_compiled){
+        .kind = kind, .n_in = shapes->n_in, .in = tg_alloc(sizeof(teng_desc) * (size_t)shapes->n_in)};
+    tg_graph *g = tg_graph_create(names[kind]);
+    if (!g || !out->in) {
+        tg_graph_destroy(&g);
+        return TENG_MEMORY;
+    }
+    memcpy(out->in, shapes->in_desc, sizeof(teng_desc) * (size_t)shapes->n_in);
+    const teng_status status = build_graph(s, shapes, kind, g);
+    if (status != TENG_OK) {
+        tg_graph_destroy(&g);
+        return status;
+    }
+    const tg_step_options *o = &s->options;
+    const tg_plan_options options = {.device = tg_store_device(s->store)->info.kind,
+                                     .isa = s->isa,
+                                     .budget = kind == TG_STEP_TRAIN ? o->memory_budget : 0,
+                                     .flops_per_s = o->flops_per_s,
+                                     .bytes_per_s = o->bytes_per_s};
+    return tg_plan_create(g, &options, &out->plan);
+}
+
+static bool same_shapes(const tg_compiled *c, const tg_step_feed *feed, tg_step_kind kind)
+{
+    if (c->kind != kind || c->n_in != feed->n_in) return false;
+    for (int i = 0; i < c->n_in; i++)
+        if (!tg_desc_equal(&c->in[i], &feed->in_desc[i])) return false;
+    return true;
+}
+
+static teng_status find_compiled(tg_step *s, const tg_step_feed *feed, tg_step_kind kind, bool bind,
+                                 tg_compiled **out)
+{
+    tg_compiled *found = NULL;
+    for (size_t i = 0; i < s->compiled.len && !found; i++)
+        if (same_shapes(&s->compiled.data[i], feed, kind)) found = &s->compiled.data[i];
+    if (!found) {
+        tg_compiled fresh;
+        const teng_status status = compile(s, feed, kind, &fresh);
+        if (status != TENG_OK || !tg_vec_push(&s->compiled, fresh)) {
+            tg_plan_destroy(&fresh.plan);
+            tg_free(fresh.in);
+            return status != TENG_OK ? status : TENG_MEMORY;
+        }
+        found = &s->compiled.data[s->compiled.len - 1];
+    }
+    if (bind && !found->exec) TG_TRY(tg_exec_create(found->plan, s->store, s->block, &found->exec));
+    *out = found;
+    return TENG_OK;
+}
+
+void tg_step_scalars(const tg_step *s, int64_t step, double lr, float out[4])
+{
+    out[0] = (float)lr;
+    out[1] = (float)(1.0 - pow(s->options.beta1, (double)step));
+    out[2] = (float)(1.0 - pow(s->options.beta2, (double)step));
+    out[3] = 0.0F;
+}
+
+void tg_step_rng(const tg_step *s, int64_t step, int64_t m, uint64_t out[2])
+{
+    out[0] = s->dropout_key;
+    out[1] = (uint64_t)(step * s->options.micro_batches + m);
+}
+
+static teng_status feed_inputs(tg_exec *e, const tg_step_feed *feed, int n_in)
+{
+    for (int i = 0; i < n_in; i++)
+        TG_TRY(tg_exec_feed(e, feed->in_name[i], feed->in[i]));
+    return TENG_OK;
+}
+
+static teng_status run_micro_batch(tg_step *s, tg_exec *e, int64_t step, int64_t m, const tg_step_feed *feed,
+                                   float *loss)
+{
+    const float weight = (float)feed->weight, keep = m ? 1.0F : 0.0F;
+    uint64_t rng[2];
+    tg_step_rng(s, step, m, rng);
+    TG_TRY(feed_inputs(e, feed, feed->n_in));
+    TG_TRY(tg_exec_feed(e, TG_STEP_WEIGHT, &weight));
+    if (tg_exec_has_input(e, TG_OPTIM_KEEP)) TG_TRY(tg_exec_feed(e, TG_OPTIM_KEEP, &keep));
+    if (tg_exec_has_input(e, TG_STEP_RNG)) TG_TRY(tg_exec_feed(e, TG_STEP_RNG, rng));
+    TG_TRY(tg_exec_run(e, TG_FORWARD, TG_BACKWARD));
+    return tg_exec_fetch(e, "loss", loss, sizeof *loss);
+}
+
+teng_status tg_step_train(tg_step *s, int64_t step, double lr, const tg_step_feed *feeds, tg_step_result *out)
+{
+    if (s->options.pynative) return tg_step_eager_train(s, step, lr, feeds, out);
+    double total = 0;
+    tg_compiled *c = NULL;
+    for (int64_t m = 0; m < s->options.micro_batches; m++) {
+        float loss;
+        TG_TRY(find_compiled(s, &feeds[m], TG_STEP_TRAIN, true, &c));
+        TG_TRY(run_micro_batch(s, c->exec, step, m, &feeds[m], &loss));
+        total += feeds[m].weight * (double)loss;
+    }
+    float scalars[4], norm;
+    const float unscale = 1.0F;
+    tg_step_scalars(s, step, lr, scalars);
+    TG_TRY(tg_exec_feed(c->exec, TG_OPTIM_SCALARS, scalars));
+    TG_TRY(tg_exec_feed(c->exec, TG_OPTIM_UNSCALE, &unscale));
+    TG_TRY(tg_exec_run(c->exec, TG_UPDATE, TG_UPDATE));
+    TG_TRY(tg_exec_fetch(c->exec, "grad_norm", &norm, sizeof norm));
+    *out = (tg_step_result){(double)(float)total, (double)norm, isfinite(total) && isfinite(norm)};
+    return TENG_OK;
+}
+
+teng_status tg_step_eval(tg_step *s, const tg_step_feed *feed, double *loss)
+{
+    float value;
+    if (s->options.pynative) {
+        TG_TRY(tg_step_eager_run(s, feed, TG_STEP_EVAL, &value, sizeof value));
+    } else {
+        tg_compiled *c;
+        TG_TRY(find_compiled(s, feed, TG_STEP_EVAL, true, &c));
+        TG_TRY(feed_inputs(c->exec, feed, feed->n_in));
+        TG_TRY(tg_exec_run(c->exec, TG_FORWARD, TG_FORWARD));
+        TG_TRY(tg_exec_fetch(c->exec, "loss", &value, sizeof value));
+    }
+    *loss = (double)value;
+    return TENG_OK;
+}
+
+teng_status tg_step_forward(tg_step *s, const tg_step_feed *feed, float *out, size_t out_bytes)
+{
+    if (s->options.pynative) return tg_step_eager_run(s, feed, TG_STEP_FORWARD, out, out_bytes);
+    tg_compiled *c;
+    TG_TRY(find_compiled(s, feed, TG_STEP_FORWARD, true, &c));
+    TG_TRY(feed_inputs(c->exec, feed, feed->n_in - 1));
+    TG_TRY(tg_exec_run(c->exec, TG_FORWARD, TG_FORWARD));
+    return tg_exec_fetch(c->exec, "value", out, out_bytes);
+}
+
+teng_status tg_step_plan(tg_step *s, const tg_step_feed *shapes, bool training, const tg_plan **out)
+{
+    *out = NULL;
+    if (s->options.pynative) return TENG_OK;
+    tg_compiled *c;
+    TG_TRY(find_compiled(s, shapes, training ? TG_STEP_TRAIN : TG_STEP_EVAL, false, &c));
+    *out = c->plan;
+    return TENG_OK;
+}
+
+const char *tg_step_pass_report(const tg_step *s)
+{
+    return tg_strbuf_str(&s->report);
+}

@@ -1,0 +1,58 @@
+/* Inside of a step: how its graphs are built, shared by compiled and eager execution. */
+#ifndef TG_TRAIN_STEP_H
+#define TG_TRAIN_STEP_H
+
+#include "eager/eager.h"
+#include "exec/exec.h"
+#include "optim/optim.h"
+#include "train/trainer.h"
+
+typedef enum tg_step_kind { TG_STEP_TRAIN, TG_STEP_EVAL, TG_STEP_FORWARD } tg_step_kind;
+
+/* A plan for one kind and one set of input shapes, bound and ready. */
+typedef struct tg_compiled {
+    tg_step_kind kind;
+    int n_in;
+    teng_desc *in;
+    tg_plan *plan;
+    tg_exec *exec;
+} tg_compiled;
+
+struct tg_step {
+    teng_cell *root;
+    tg_store *store;
+    tg_step_options options;
+    int isa;
+    const tg_param_info *params;
+    size_t n_params;
+    tg_optim_param *work; /* [n_params] scratch */
+    teng_tensor **wrt, **grads;
+    tg_exec_block *block;
+    TG_VEC(tg_compiled) compiled;
+    tg_eager *eager;
+    tg_strbuf report;
+    uint64_t dropout_key;
+};
+
+/* Traces the root on inputs shaped like the feed and, for TRAIN, appends backward (and accumulation into
+ * persistent gradients when there are several micro-batches). s->work[0 … *n) then holds parameters and
+ * gradients. *value is the root's value. */
+teng_status tg_step_build(tg_step *s, tg_graph *g, const tg_step_feed *shapes, tg_step_kind kind,
+                          teng_status (*feed)(void *user, teng_tensor *input, int index), void *user,
+                          teng_tensor **value, int *n);
+tg_optim_options tg_step_optim(const tg_step *s);
+
+/* Host values of the inputs that the optimizer and dropout read at optimizer step `step`, micro-batch m. */
+void tg_step_scalars(const tg_step *s, int64_t step, double lr, float out[4]);
+void tg_step_rng(const tg_step *s, int64_t step, int64_t m, uint64_t out[2]);
+
+/* Eager twins (step_eager.c). */
+teng_status tg_step_eager_train(tg_step *s, int64_t step, double lr, const tg_step_feed *feeds,
+                                tg_step_result *out);
+teng_status tg_step_eager_run(tg_step *s, const tg_step_feed *feed, tg_step_kind kind, void *out,
+                              size_t bytes);
+
+#define TG_STEP_WEIGHT "loss.weight" /* f32[]: weight of the micro-batch, the seed of backward */
+#define TG_STEP_RNG "rng"
+
+#endif
