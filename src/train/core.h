@@ -1,0 +1,80 @@
+/*
+ * The heart of every training: a model (cell tree), its store, its step, and a source of batches. The
+ * program's runs (run.c) and the library's teng_model (model.c) are two coats of it.
+ */
+#ifndef TG_TRAIN_CORE_H
+#define TG_TRAIN_CORE_H
+
+#include "ckpt/checkpoint.h"
+#include "train/trainer.h"
+
+#define TG_CORE_MAX_IN 8
+
+/* One batch on the host, whole: the core cuts it into micro-batches along dimension 0 of every input. */
+typedef struct tg_source_batch {
+    int n_in;
+    teng_desc desc[TG_CORE_MAX_IN];
+    const void *data[TG_CORE_MAX_IN];
+    const char *name[TG_CORE_MAX_IN];
+    int labels; /* index of an i32 input whose entries other than -100 count as valid; -1: all rows count the
+                   same */
+    double epoch;
+} tg_source_batch;
+typedef struct tg_source {
+    void *user;
+    teng_status (*next)(void *user, tg_source_batch *out); /* valid until the next call */
+    uint64_t (*cursor)(void *user);                        /* what to save to go on after the last batch */
+    teng_status (*seek)(void *user, uint64_t cursor);
+} tg_source;
+/* Batches of a token loader: inputs "tokens" and "labels", i32 [B, T]. The loader is borrowed. */
+tg_source tg_source_of_loader(tg_loader *loader);
+
+typedef struct tg_core {
+    teng_cell *cell; /* borrowed */
+    tg_device *dev;
+    tg_store *store;
+    tg_step *step;
+    tg_step_options options;
+    int64_t done;    /* optimizer steps done, dropped ones included */
+    int64_t applied; /* of which changed the weights: what bias correction counts */
+    int64_t tokens;  /* trained on (elements of the labels input, or rows) */
+    double epoch;
+} tg_core;
+
+typedef struct tg_core_result {
+    double loss, grad_norm;
+    bool finite;    /* false: the step was dropped */
+    int64_t tokens; /* in this step */
+    double wait_s;  /* waiting for the batch */
+} tg_core_result;
+
+/* device "cpu", threads 0: all. */
+teng_status tg_core_create(teng_cell *cell, const char *device, int threads, const tg_step_options *options,
+                           tg_core **out);
+void tg_core_destroy(tg_core **core);
+/* Initial values of every parameter that was not loaded: a function of (seed, name) alone. */
+teng_status tg_core_init(tg_core *core, uint64_t seed);
+/* Copies parameters from a set of weights (tg_weights_open): each must be there with its shape; float dtypes
+ * are converted. Tensors of the file that the model lacks are an error unless extra_ok. */
+teng_status tg_core_load_weights(tg_core *core, const tg_weights *weights, bool extra_ok);
+/* Takes one batch from the source and makes one optimizer step. */
+teng_status tg_core_train_step(tg_core *core, const tg_source *source, double lr, tg_core_result *out);
+
+/* Mean loss over batches of a pass (max_batches 0: all), weighted by valid labels. next gives n_in == 0 at
+ * the end. With tokenizer, *bytes is the text bytes of the scored labels (0 without one). */
+typedef struct tg_core_eval_result {
+    double loss;
+    int64_t tokens, bytes;
+} tg_core_eval_result;
+teng_status tg_core_eval(tg_core *core, const tg_source *source, int64_t max_batches,
+                         const tg_tokenizer *tokenizer, tg_core_eval_result *out);
+
+/* Everything that a checkpoint holds: parameters (group "model") and states (group "optimizer"); host
+ * pointers into the store (unified memory). Free with tg_free. */
+teng_status tg_core_items(const tg_core *core, tg_ckpt_item **items, size_t *n);
+/* Counters, as members of a checkpoint's state object; and back, with parameters and states. A state tensor
+ * missing in the file or of another shape is an error that names it. */
+teng_status tg_core_state_json(const tg_core *core, const tg_source *source, json_t *state);
+teng_status tg_core_restore(tg_core *core, const tg_ckpt *ck, const tg_source *source);
+
+#endif
