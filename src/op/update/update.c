@@ -235,7 +235,7 @@ const teng_op_spec tg_op_adamw = {
            "- beta2) g^2; "
            "p <- p - lr * (m / bc1) / (sqrt(v / bc2) + eps). Inputs p f32, grad, m f32, v f32, scalars "
            "f32[4] = {lr, bc1 = "
-           "1 - beta1^t, bc2 = 1 - beta2^t, reserved}, coef f32[] (optional; NaN: nothing changes). "
+           "1 - beta1^t, bc2 = 1 - beta2^t, reserved}, coef f32[] (optional; not finite: nothing changes). "
            "Loshchilov & Hutter "
            "2019, algorithm 2, as torch.optim.AdamW.",
     .min_in = 5,

@@ -87,7 +87,7 @@ const teng_op_cases tg_cases_clip_coef = {.op = "clip_coef",
 /* ---- adamw and sgd ---- */
 static bool dropped(const teng_op_call *call, const double *const *in, int coef, double *const *out)
 {
-    if (call->n_in <= coef || !isnan(in[coef][0])) return false;
+    if (call->n_in <= coef || isfinite(in[coef][0])) return false;
     for (int o = 0; o < call->n_out; o++)
         memcpy(out[o], in[call->op->updates[o] - 1], sizeof(double) * (size_t)numel(call));
     return true;

@@ -130,7 +130,7 @@ static teng_status run_adamw(const teng_kernel_args *args)
 {
     const tg_adamw_attr *attr = args->call->attr;
     const float *scalars = args->in[4], coef = args->call->n_in > 5 ? *(const float *)args->in[5] : 1;
-    if (isnan(coef)) {
+    if (!isfinite(coef)) {
         keep(args);
         return TENG_OK;
     }
@@ -171,7 +171,7 @@ static teng_status run_sgd(const teng_kernel_args *args)
 {
     const tg_sgd_attr *attr = args->call->attr;
     const float *scalars = args->in[3], coef = args->call->n_in > 4 ? *(const float *)args->in[4] : 1;
-    if (isnan(coef)) {
+    if (!isfinite(coef)) {
         keep(args);
         return TENG_OK;
     }
