@@ -15,22 +15,25 @@ typedef struct tg_param_info {
 /* Fixes the full names below root (idempotent, until cells are added) and lists all parameters once each, in
  * definition order. The array is the root's; valid until cells are added. */
 teng_status tg_nn_params(teng_cell *root, const tg_param_info **out, size_t *n);
-/* Traces root into g: in[n_in] are graph inputs. training switches dropout. Leaves g with appended forward nodes;
- * the root's value is returned. The graph input "rng" u64[2] (key, step) is made when dropout asked for it. */
+/* Traces root into g: in[n_in] are graph inputs. training switches dropout. Leaves g with appended forward
+ * nodes; the root's value is returned. The graph input "rng" u64[2] (key, step) is made when dropout asked
+ * for it. */
 teng_tensor *tg_nn_trace(teng_cell *root, tg_graph *g, teng_tensor *const *in, int n_in, bool training);
 
 /* Facts about a language model; TENG_INVALID when the cell is not one. */
 typedef struct tg_lm_info {
     const char *family;
-    int64_t vocab_size, hidden_size, num_layers, num_heads, num_kv_heads, head_dim, max_positions, intermediate_size;
-    int64_t params;          /* all */
-    int64_t params_matmul;   /* elements that take part in matrix products (no embedding lookup, norms, biases) */
+    int64_t vocab_size, hidden_size, num_layers, num_heads, num_kv_heads, head_dim, max_positions,
+        intermediate_size;
+    int64_t params; /* all */
+    int64_t
+        params_matmul; /* elements that take part in matrix products (no embedding lookup, norms, biases) */
     bool tied;
     bool positions_are_hard; /* learned: a longer sequence is impossible, not just unwise */
 } tg_lm_info;
 teng_status tg_lm_get_info(teng_cell *lm, tg_lm_info *out);
-/* Training FLOPs a token at sequence length T: 6 · params_matmul + 6 · layers · heads · head_dim · T (causal attention,
- * forward and backward counted as PaLM's appendix B with the causal half). */
+/* Training FLOPs a token at sequence length T: 6 · params_matmul + 6 · layers · heads · head_dim · T (causal
+ * attention, forward and backward counted as PaLM's appendix B with the causal half). */
 double tg_lm_flops_per_token(const tg_lm_info *info, int64_t seq_len);
 
 /* Initial value of one parameter into host f32 memory: depends on (seed, full name, index) alone. */
