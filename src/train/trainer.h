@@ -40,7 +40,7 @@ typedef struct tg_step_result {
     double grad_norm;
     bool finite;
 } tg_step_result;
-/* root is borrowed; its parameters are added to the store (not initialised). */
+/* root and store are borrowed. Planning touches no parameter: the store gets entries when a step first runs. */
 teng_status tg_step_create(teng_cell *root, tg_store *store, const tg_step_options *options, tg_step **out);
 void tg_step_destroy(tg_step **step);
 /* One optimizer step number `step` (from 1, for bias correction and dropout) over feeds[micro_batches]. A
@@ -98,6 +98,9 @@ void tg_run_close(tg_run **run);
 void tg_run_stop(void);
 const tg_config *tg_run_config(const tg_run *run);
 int64_t tg_run_step(const tg_run *run); /* steps done */
+/* Figures for a banner; valid until close. */
+const tg_lm_info *tg_run_lm_info(const tg_run *run);
+const tg_device_info *tg_run_device_info(const tg_run *run);
 /* Plan of a configuration without data or weights: parameters, FLOPs, passes, steps, memory. what: "summary",
  * "graph", "plan", "memory", "dot", "json". */
 teng_status tg_run_plan_text(const tg_config *cfg, const char *what, tg_strbuf *out);
