@@ -33,8 +33,8 @@ typedef struct tg_loader_options {
     int64_t seq_len;                     /* tokens of a sample; with buckets: the largest bucket */
     int64_t seq_buckets[TG_MAX_BUCKETS]; /* ascending; n_buckets 0: every batch has seq_len */
     int n_buckets;       /* DOCUMENT: a batch takes the smallest bucket that holds its longest sample (of all
-                            ranks).       CROSS: every n_buckets batches visit each bucket once, in an order drawn from
-                            the seed */
+                            ranks).       CROSS: every n_buckets batches visit each bucket once, in an order drawn
+                            from       the seed */
     int64_t rows;        /* sequences per batch on this rank */
     int64_t rank, ranks; /* row r of rank k is sample cursor + k * rows + r; ranks 0 counts as 1 */
     tg_packing packing;
