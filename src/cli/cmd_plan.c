@@ -1,0 +1,41 @@
+/* teng plan: what a run would compute and need, as text, DOT or JSON. */
+#include "cli/cli_config.h"
+#include "cli/cli_console.h"
+
+#include "base/fail.h"
+#include "train/trainer.h"
+
+#include <stdio.h>
+
+int tg_cmd_plan(const tg_args_plan *args)
+{
+    const struct {
+        bool asked;
+        const char *what;
+    } listings[] = {
+        {args->json, "json"},  {args->dot, "dot"},       {args->graph, "graph"},
+        {args->steps, "plan"}, {args->memory, "memory"},
+    };
+    enum { N = sizeof listings / sizeof *listings };
+    int asked = 0;
+    for (int i = 0; i < N; i++)
+        asked += listings[i].asked;
+    if ((args->json || args->dot) && asked > 1) {
+        tg_fail(TENG_INVALID, "--%s stands alone: a program reads it", args->json ? "json" : "dot");
+        return tg_cli_misused(args->base.command, NULL);
+    }
+    tg_cli_log_warnings(&args->base);
+    tg_config *cfg = NULL;
+    int status = tg_cli_load_config(&args->base, args->base.words[0], &cfg);
+    if (status != TG_EXIT_OK) return status;
+    tg_strbuf text = {0};
+    teng_status made = TENG_OK;
+    if (!asked) made = tg_run_plan_text(cfg, "summary", &text);
+    for (int i = 0; i < N && made == TENG_OK; i++)
+        if (listings[i].asked) made = tg_run_plan_text(cfg, listings[i].what, &text);
+    status =
+        made == TENG_OK ? tg_cli_put_text(&args->base, tg_strbuf_take(&text)) : tg_cli_failed(&args->base);
+    tg_strbuf_free(&text);
+    tg_config_destroy(&cfg);
+    return status;
+}

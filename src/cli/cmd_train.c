@@ -1,0 +1,250 @@
+/*
+ * teng train and teng resume: a run with its console. Events of the run become lines and the log; signals
+ * become a stop after the current step, the second one ends the process. Training itself is in train/.
+ */
+#include "cli/cli_config.h"
+#include "cli/cli_console.h"
+
+#include "base/clock.h"
+#include "base/fail.h"
+#include "base/file.h"
+#include "device/cpu_isa.h"
+#include "monitor/progress.h"
+#include "train/trainer.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- signals ---- */
+
+static volatile sig_atomic_t stopped_by; /* number of the first signal */
+
+static void on_signal(int number)
+{
+    static const char notice[] =
+        "\nStopping after this step and saving; once more ends at once, without saving.\n";
+    if (stopped_by) _exit(TG_EXIT_SIGNAL + number);
+    stopped_by = number;
+    tg_run_stop();
+    int err = errno;
+    if (write(STDERR_FILENO, notice, sizeof notice - 1) < 0) errno = 0; /* nobody is left to read it */
+    errno = err;
+}
+
+/* A reader that went away (teng train | head) ends no run. */
+static void catch_signals(void)
+{
+    struct sigaction stop = {.sa_handler = on_signal, .sa_flags = SA_RESTART},
+                     ignore = {.sa_handler = SIG_IGN};
+    sigemptyset(&stop.sa_mask);
+    sigemptyset(&ignore.sa_mask);
+    sigaction(SIGINT, &stop, NULL);
+    sigaction(SIGTERM, &stop, NULL);
+    sigaction(SIGPIPE, &ignore, NULL);
+}
+
+/* ---- the console ---- */
+
+typedef struct console {
+    const tg_cli_base *base;
+    tg_progress *progress;
+    bool quiet;
+    tg_log_level level; /* least important message that is shown and logged */
+    char *log_path;     /* of the run folder; NULL before there is one */
+    tg_strbuf early;    /* log lines from before there was a run folder */
+    int64_t tokens;     /* trained on so far, for the lines */
+} console;
+
+/* Until the run folder is there, lines are shown, and kept for its log. */
+static void early_sink(void *user, tg_log_level level, const char *line)
+{
+    console *c = user;
+    static const char *const labels[] = {"debug: ", "", "warning: ", "error: "};
+    if (level < c->level) return;
+    char iso[32];
+    tg_strbuf_printf(&c->early, "%s %s%s\n", tg_clock_iso(iso, tg_clock_unix()), labels[level], line);
+    if (level >= TG_LOG_WARN)
+        fprintf(stderr, "teng %s: %s%s\n", c->base->command->name, labels[level], line);
+    else if (level == TG_LOG_INFO && !c->quiet)
+        printf("%s\n", line);
+}
+
+static void level_sink(void *user, tg_log_level level, const char *line)
+{
+    console *c = user;
+    if (level >= c->level) tg_progress_sink(c->progress, level, line);
+}
+
+/* Text to the log alone. A log that cannot be written stops no run. */
+static void append_log(const console *c, const char *text)
+{
+    FILE *log = *text ? fopen(c->log_path, "ae") : NULL;
+    if (!log) return;
+    fputs(text, log);
+    fclose(log);
+}
+
+/* The line on the console and DIR/log.txt, which gets the early lines first. */
+static teng_status open_console(console *c, const tg_config *cfg)
+{
+    c->log_path = tg_path_join(cfg->run.dir, "log.txt");
+    if (!c->log_path) return TENG_MEMORY;
+    append_log(c, tg_strbuf_str(&c->early));
+    tg_progress_options options = {
+        .out = stdout,
+        .style = c->quiet ? TG_PROGRESS_QUIET : TG_PROGRESS_AUTO,
+        .log_path = c->log_path,
+        .steps = cfg->train.steps,
+    };
+    teng_status status = tg_progress_open(&options, &c->progress);
+    if (status == TENG_OK) tg_log_set_sink(level_sink, c);
+    return status;
+}
+
+static void banner(console *c, const tg_run *run)
+{
+    const tg_config *cfg = tg_run_config(run);
+    const tg_lm_info *model = tg_run_lm_info(run);
+    const tg_device_info *dev = tg_run_device_info(run);
+    char params[32], tokens[32];
+    long long batch = cfg->train.batch_size, len = cfg->train.seq_len;
+    tg_progress_say(c->progress, "model    %s, %s parameters, %lld layers of %lld, vocabulary %lld",
+                    model->family, tg_format_count(params, (double)model->params),
+                    (long long)model->num_layers, (long long)model->hidden_size,
+                    (long long)model->vocab_size);
+    tg_progress_say(c->progress, "step     %lld sequences of %lld: %s tokens", batch, len,
+                    tg_format_count(tokens, (double)batch * (double)len));
+    tg_progress_say(c->progress, "device   %s, %d thread%s, %s, %s mode", dev->name, dev->threads,
+                    dev->threads == 1 ? "" : "s",
+                    strcmp(dev->kind, "cpu") == 0 ? tg_cpu_isa_name(dev->isa) : dev->kind,
+                    cfg->context.mode == TG_CFG_MODE_GRAPH ? "graph" : "pynative");
+    if (tg_run_step(run) > 0)
+        tg_progress_say(c->progress, "run      %s, from step %lld to %lld", cfg->run.dir,
+                        (long long)tg_run_step(run), (long long)cfg->train.steps);
+    else
+        tg_progress_say(c->progress, "run      %s, %lld steps", cfg->run.dir, (long long)cfg->train.steps);
+}
+
+static void on_step(console *c, const tg_run_event *e)
+{
+    c->tokens += e->tokens;
+    tg_metrics_step step = {
+        .step = e->step,
+        .loss = (float)e->loss,
+        .lr = (float)e->lr,
+        .grad_norm = (float)e->grad_norm,
+        .tokens = c->tokens,
+        .tokens_per_s = e->tokens_per_s,
+        .mfu = e->mfu,
+        .step_ms = e->step_ms,
+    };
+    tg_progress_step(c->progress, &step);
+}
+
+static void on_event(void *user, const tg_run_event *e)
+{
+    console *c = user;
+    long long step = e->step;
+    switch (e->kind) {
+    case TG_RUN_STEP:
+        on_step(c, e);
+        break;
+    case TG_RUN_EVAL: {
+        tg_metrics_eval eval = {
+            .step = e->step, .val_loss = (float)e->val_loss, .bits_per_byte = e->bits_per_byte};
+        tg_progress_eval(c->progress, &eval);
+        break;
+    }
+    case TG_RUN_SAVED:
+        tg_progress_say(c->progress, "step %lld  saved %s", step, e->text ? e->text : "");
+        break;
+    case TG_RUN_SAVE_FAILED:
+        tg_warn("step %lld: could not save: %s; training goes on and the next checkpoint tries again", step,
+                e->text ? e->text : "unknown reason");
+        break;
+    case TG_RUN_SAMPLE:
+        tg_progress_say(c->progress, "step %lld  sample: %s", step, e->text ? e->text : "");
+        break;
+    case TG_RUN_NOTE:
+        tg_progress_say(c->progress, "%s", e->text ? e->text : "");
+        break;
+    case TG_RUN_STARTED:
+    case TG_RUN_DONE:
+        break;
+    }
+}
+
+static void console_free(console *c)
+{
+    tg_log_set_sink(NULL, NULL);
+    tg_progress_close(&c->progress);
+    tg_strbuf_free(&c->early);
+    tg_free(c->log_path);
+}
+
+/* ---- the commands ---- */
+
+/* Trains an opened run; owns the printing from here on. */
+static int train(console *c, tg_run *run)
+{
+    const tg_config *cfg = tg_run_config(run);
+    c->level = (tg_log_level)cfg->context.log_level;
+    if (open_console(c, cfg) != TENG_OK) return tg_cli_failed(c->base);
+    banner(c, run);
+    teng_status status = tg_run_train(run, on_event, c);
+    long long step = tg_run_step(run);
+    int code = TG_EXIT_OK;
+    if (status == TENG_INTERRUPTED) {
+        tg_progress_say(c->progress,
+                        "Stopped after step %lld of %lld; everything is saved. To go on:\n  teng resume %s",
+                        step, (long long)cfg->train.steps, cfg->run.dir);
+        code = stopped_by ? TG_EXIT_SIGNAL + stopped_by : TG_EXIT_OK;
+    } else if (status == TENG_OK) {
+        tg_progress_say(c->progress, "Done after %lld steps. The model is in %s/model:\n  teng generate %s",
+                        step, cfg->run.dir, cfg->run.dir);
+    }
+    tg_log_set_sink(NULL, NULL);
+    tg_progress_close(&c->progress);
+    if (status == TENG_OK || status == TENG_INTERRUPTED) return code;
+    char iso[32], *line = tg_asprintf("%s error: %s\n", tg_clock_iso(iso, tg_clock_unix()), teng_error());
+    append_log(c, line ? line : "");
+    tg_free(line);
+    return tg_cli_failed(c->base);
+}
+
+int tg_cmd_train(const tg_args_train *args)
+{
+    console c = {.base = &args->base, .quiet = args->quiet, .level = TG_LOG_INFO};
+    tg_config *cfg = NULL;
+    tg_run *run = NULL;
+    tg_log_set_sink(early_sink, &c);
+    int status = tg_cli_load_config(&args->base, args->base.words[0], &cfg);
+    if (status == TG_EXIT_OK) {
+        catch_signals();
+        c.level = (tg_log_level)cfg->context.log_level;
+        status = tg_run_create(cfg, &run) == TENG_OK ? train(&c, run) : tg_cli_failed(&args->base);
+    }
+    tg_log_set_sink(NULL, NULL);
+    tg_run_close(&run);
+    tg_config_destroy(&cfg);
+    console_free(&c);
+    return status;
+}
+
+int tg_cmd_resume(const tg_args_resume *args)
+{
+    console c = {.base = &args->base, .quiet = args->quiet, .level = TG_LOG_INFO};
+    tg_run *run = NULL;
+    tg_log_set_sink(early_sink, &c);
+    catch_signals();
+    teng_status opened = tg_run_resume(args->base.words[0], args->base.keys, (size_t)args->base.n_keys, &run);
+    int status = opened == TENG_OK ? train(&c, run) : tg_cli_failed(&args->base);
+    tg_log_set_sink(NULL, NULL);
+    tg_run_close(&run);
+    console_free(&c);
+    return status;
+}
