@@ -23,6 +23,7 @@ teng_tensor *tg_nn_trace(teng_cell *root, tg_graph *g, teng_tensor *const *in, i
 /* Facts about a language model; TENG_INVALID when the cell is not one. */
 typedef struct tg_lm_info {
     const char *family;
+    const char *backbone; /* first part of most parameter names ("transformer"); some files leave it out */
     int64_t vocab_size, hidden_size, num_layers, num_heads, num_kv_heads, head_dim, max_positions,
         intermediate_size;
     int64_t params; /* all */

@@ -1,0 +1,193 @@
+/*
+ * A causal language model: a backbone of some family, and above it the head, which is the same for all. With
+ * labels the head and the loss are one operator, so that logits are never in memory. What keys mean is in
+ * families.c, how a backbone computes in llama.c and gpt2.c.
+ */
+#include "nn/lm.h"
+
+#include "base/fail.h"
+#include "tensor/desc.h"
+
+#include <string.h>
+
+typedef struct lm_data {
+    tg_lm_info info;
+    teng_cell *backbone;
+    teng_param *head; /* [V, C]: the embedding when tied */
+    double attn_drop;
+    const char *positions_key, *attn_drop_key;
+    char config[]; /* JSON text */
+} lm_data;
+
+static bool check_tokens(const teng_cell *self, const lm_data *lm, const teng_tensor *tokens)
+{
+    const teng_desc *d = teng_tensor_desc(tokens);
+    char text[TG_DESC_TEXT];
+    if (d->dtype != TENG_I32 || d->ndim != 2)
+        tg_cell_fail(self, TENG_INVALID, "tokens are %s; they must be i32 [B, T]", tg_desc_text(text, d));
+    else if (lm->info.positions_are_hard && d->dims[1] > lm->info.max_positions)
+        tg_cell_fail(self, TENG_INVALID,
+                     "a sequence of %lld tokens is longer than the model's positions, %s = %lld; shorten the "
+                     "sequence or "
+                     "make the model with more positions",
+                     (long long)d->dims[1], lm->positions_key, (long long)lm->info.max_positions);
+    else
+        return true;
+    return false;
+}
+
+static teng_tensor *lm_forward(teng_cell *self, teng_tensor *const *in, int n_in)
+{
+    const lm_data *lm = teng_cell_data(self);
+    if (n_in != 1 && n_in != 2)
+        return tg_cell_fail(self, TENG_INVALID, "called with %d operands, takes tokens, or tokens and labels",
+                            n_in);
+    if (!check_tokens(self, lm, in[0])) return NULL;
+    if (teng_is_training() && lm->attn_drop > 0)
+        return tg_cell_fail(self, TENG_UNSUPPORTED,
+                            "%s = %g: attention is one fused operator without dropout; train with model.%s=0",
+                            lm->attn_drop_key, lm->attn_drop, lm->attn_drop_key);
+    teng_tensor *h = teng_call(lm->backbone, in[0]);
+    teng_tensor *w = h ? teng_value(lm->head) : NULL;
+    if (n_in == 1) return teng_linear(h, w, NULL, false);
+    return teng_linear_cross_entropy(h, w, in[1], TENG_IGNORE_INDEX);
+}
+
+static bool add_head(teng_cell *lm, const tg_lm_shape *s)
+{
+    lm_data *data = teng_cell_data(lm);
+    teng_param *embedding = NULL;
+    teng_cell *head;
+    if (!tg_lm_add(lm, s->family->backbone, s->family->build(s, &embedding), &data->backbone)) return false;
+    data->head = embedding;
+    if (s->tied) return true;
+    if (!tg_lm_add(lm, "lm_head", teng_nn_linear(s->hidden_size, s->vocab_size, false, s->init_std), &head))
+        return false;
+    data->head = teng_nn_weight(head);
+    return true;
+}
+
+static teng_status count_params(teng_cell *lm, tg_lm_info *info)
+{
+    const tg_param_info *params;
+    size_t n;
+    TG_TRY(tg_nn_params(lm, &params, &n));
+    info->params_matmul = info->tied ? info->vocab_size * info->hidden_size : 0;
+    for (size_t i = 0; i < n; i++) {
+        info->params += tg_desc_numel(&params[i].desc);
+        if (params[i].init.role == TENG_ROLE_WEIGHT) info->params_matmul += tg_desc_numel(&params[i].desc);
+    }
+    return TENG_OK;
+}
+
+static teng_cell *create(const tg_lm_shape *s, const char *config)
+{
+    const size_t config_size = strlen(config) + 1;
+    teng_cell *lm = teng_cell_create(s->family->architecture, sizeof(lm_data) + config_size, lm_forward);
+    if (!lm) return NULL;
+    lm_data *data = teng_cell_data(lm);
+    memcpy(data->config, config, config_size);
+    data->attn_drop = s->attn_drop;
+    data->attn_drop_key = s->family->rope ? "attention_dropout" : "attn_pdrop";
+    data->positions_key = s->family->rope ? "max_position_embeddings" : "n_positions";
+    data->info = (tg_lm_info){
+        .family = s->family->name,
+        .backbone = s->family->backbone,
+        .vocab_size = s->vocab_size,
+        .hidden_size = s->hidden_size,
+        .num_layers = s->num_layers,
+        .num_heads = s->num_heads,
+        .num_kv_heads = s->num_kv_heads,
+        .head_dim = s->head_dim,
+        .max_positions = s->max_positions,
+        .intermediate_size = s->intermediate_size,
+        .tied = s->tied,
+        .positions_are_hard = !s->family->rope,
+    };
+    if (!add_head(lm, s) || count_params(lm, &data->info) != TENG_OK) teng_cell_destroy(&lm);
+    return lm;
+}
+
+teng_cell *teng_lm_create(const char *config_json)
+{
+    json_t *given = NULL, *full = NULL;
+    tg_lm_shape shape = {0};
+    if (!config_json) {
+        tg_fail(TENG_INVALID, "teng_lm_create: the config is NULL");
+        return NULL;
+    }
+    if (tg_json_parse("model", config_json, strlen(config_json), &given) != TENG_OK) return NULL;
+    teng_cell *lm = NULL;
+    if (tg_lm_read(given, &shape, &full) == TENG_OK) {
+        char *text = tg_json_text(full, 2);
+        if (text) lm = create(&shape, text);
+        tg_free(text);
+    }
+    tg_free(shape.windows);
+    json_decref(full);
+    json_decref(given);
+    return lm;
+}
+
+static const lm_data *data_of(teng_cell *lm)
+{
+    if (lm && lm->forward == lm_forward) return teng_cell_data(lm);
+    if (teng_error_status() == TENG_OK)
+        tg_fail(TENG_INVALID, "a %s is not a language model made by teng_lm_create",
+                lm ? lm->type : "NULL cell");
+    return NULL;
+}
+
+const char *teng_lm_config(teng_cell *lm)
+{
+    const lm_data *data = data_of(lm);
+    return data ? data->config : NULL;
+}
+
+teng_status tg_lm_get_info(teng_cell *lm, tg_lm_info *out)
+{
+    const lm_data *data = data_of(lm);
+    if (!data) return TENG_INVALID;
+    *out = data->info;
+    return TENG_OK;
+}
+
+double tg_lm_flops_per_token(const tg_lm_info *info, int64_t seq_len)
+{
+    return 6.0 * (double)info->params_matmul + 6.0 * (double)info->num_layers * (double)info->num_heads *
+                                                   (double)info->head_dim * (double)seq_len;
+}
+
+/* ---- what families share ---- */
+
+bool tg_lm_add(teng_cell *parent, const char *name, teng_cell *child, teng_cell **slot)
+{
+    *slot = teng_cell_add(parent, name, child);
+    return *slot != NULL;
+}
+
+teng_tensor *tg_lm_activate(int64_t act, teng_tensor *x)
+{
+    switch (act) {
+    case TG_ACT_SILU:
+        return teng_silu(x);
+    case TG_ACT_GELU:
+        return teng_gelu(x);
+    case TG_ACT_GELU_TANH:
+        return teng_gelu_tanh(x);
+    default:
+        return teng_relu(x);
+    }
+}
+
+teng_tensor *tg_lm_split_heads(teng_tensor *x, int64_t heads)
+{
+    const teng_desc *d = teng_tensor_desc(x);
+    return x ? teng_reshape(x, TENG_DIMS(d->dims[0], d->dims[1], heads, d->dims[2] / heads)) : NULL;
+}
+
+teng_tensor *tg_lm_merge_heads(teng_tensor *x)
+{
+    const teng_desc *d = teng_tensor_desc(x);
+    return x ? teng_reshape(x, TENG_DIMS(d->dims[0], d->dims[1], d->dims[2] * d->dims[3])) : NULL;
+}
