@@ -44,6 +44,9 @@ static teng_status infer_grad(teng_op_call *call)
 
 static teng_status grad(teng_grad_ctx *ctx)
 {
+    if (ctx->out_grad[1] || ctx->out_grad[2])
+        return tg_fail(TENG_UNSUPPORTED,
+                       "mean and rstd are for the gradient's own use; no gradient flows into them");
     const int64_t has_bias = ctx->n_in == 3;
     teng_tensor *in[] = {ctx->in[0], ctx->in[1], ctx->out_grad[0], ctx->out[1], ctx->out[2]}, *out[3];
     if (!teng_apply((teng_src){NULL, 0}, &tg_op_layer_norm_grad, &has_bias, 5, in, out))

@@ -39,6 +39,8 @@ static teng_status infer_grad(teng_op_call *call)
 
 static teng_status grad(teng_grad_ctx *ctx)
 {
+    if (ctx->out_grad[1])
+        return tg_fail(TENG_UNSUPPORTED, "rstd is for the gradient's own use; no gradient flows into it");
     teng_tensor *in[] = {ctx->in[0], ctx->in[1], ctx->out_grad[0], ctx->out[1]}, *out[2];
     if (!teng_apply((teng_src){NULL, 0}, &tg_op_rms_norm_grad, NULL, 4, in, out)) return teng_error_status();
     for (int i = 0; i < 2; i++)

@@ -1,0 +1,95 @@
+/*
+ * embedding and its gradient on the CPU. The gradient sorts the positions by id (counting sort, so positions
+ * of one id keep their order); then each piece of the table belongs to one thread, which sums it in that
+ * order: no atomics, no zeroing pass, the same bits on any number of threads.
+ */
+#include "op/cpu_copy.h"
+#include "op/cpu_kernel.h"
+#include "op/cpu_row16.h"
+#include "op/ids.h"
+
+static teng_status run(const teng_kernel_args *args)
+{
+    const teng_desc *table = &args->call->in[0];
+    const int64_t n = tg_desc_numel(&args->call->in[1]),
+                  bytes = table->dims[1] * teng_dtype_size(table->dtype);
+    const int32_t *ids = args->in[1];
+    const teng_status status = tg_ids_check(ids, n, table->dims[0]);
+    if (status != TENG_OK) return status;
+    TG_PARALLEL_FOR(n * bytes >= TG_COPY_PARALLEL)
+    for (int64_t p = 0; p < n; p++)
+        memcpy((char *)args->out[0] + p * bytes, (const char *)args->in[0] + ids[p] * bytes, (size_t)bytes);
+    return TENG_OK;
+}
+
+#define COLUMNS 512
+#define ROWS 16 /* of the table in one piece of work */
+
+/* Columns begin … end - 1 of table row v: the sum over positions order[0 … count - 1]. */
+TG_INLINE void sum_row(teng_dtype T, const void *dy, const int64_t *order, int64_t count, int64_t cols,
+                       int64_t begin, int64_t end, void *out, int64_t at)
+{
+    float acc[COLUMNS];
+    memset(acc, 0, sizeof *acc * (size_t)(end - begin));
+    for (int64_t k = 0; k < count; k++) {
+        const int64_t from = order[k] * cols + begin;
+        TG_VECTORS(i, len, 0, end - begin)
+        {
+            const tg_vf a = tg_v_load_part(TENG_F32, acc, i, len);
+            tg_v_store_part(TENG_F32, acc, i, a + tg_v_load_part(T, dy, from + i, len), len);
+        }
+    }
+    TG_VECTORS(i, len, 0, end - begin)
+    {
+        tg_v_store_part(T, out, at + begin + i, tg_v_load_part(TENG_F32, acc, i, len), len);
+    }
+}
+
+static teng_status prepare_grad(const teng_op_call *call, teng_prepared *out)
+{
+    const int64_t vocab = *(const int64_t *)call->attr;
+    out->workspace = sizeof(int64_t) * (size_t)(vocab + 2 + tg_desc_numel(&call->in[1]));
+    return TENG_OK;
+}
+
+static teng_status run_grad(const teng_kernel_args *args)
+{
+    const teng_desc *out = &args->call->out[0];
+    const int64_t n = tg_desc_numel(&args->call->in[1]), vocab = out->dims[0], cols = out->dims[1];
+    const int32_t *ids = args->in[1];
+    int64_t *start = args->workspace,
+            *order = start + vocab + 2; /* of id v: order[start[v]] … order[start[v+1] - 1] */
+    const teng_status status = tg_ids_check(ids, n, vocab);
+    if (status != TENG_OK) return status;
+    memset(start, 0, sizeof *start * (size_t)(vocab + 2));
+    for (int64_t p = 0; p < n; p++)
+        start[ids[p] + 2]++;
+    for (int64_t v = 2; v < vocab + 2; v++)
+        start[v] += start[v - 1];
+    for (int64_t p = 0; p < n; p++)
+        order[start[ids[p] + 1]++] = p;
+
+    const int64_t chunks = tg_blocks(cols, COLUMNS), size = teng_dtype_size(out->dtype);
+    /* Dynamic: in most vocabularies the frequent tokens stand together. */
+    TG_PRAGMA(omp parallel for schedule(dynamic, 4) if (vocab *cols >= TG_PARALLEL_MIN))
+    for (int64_t u = 0; u < tg_blocks(vocab, ROWS) * chunks; u++) {
+        const int64_t begin = u % chunks * COLUMNS, end = tg_block_end(u % chunks, COLUMNS, cols);
+        for (int64_t v = u / chunks * ROWS; v < tg_block_end(u / chunks, ROWS, vocab); v++) {
+            const int64_t count = start[v + 1] - start[v], *mine = order + start[v];
+            char *to = (char *)args->out[0] + (v * cols + begin) * size;
+            if (count == 0)
+                memset(to, 0, (size_t)((end - begin) * size));
+            else if (count == 1)
+                memcpy(to, (const char *)args->in[0] + (mine[0] * cols + begin) * size,
+                       (size_t)((end - begin) * size));
+            else
+                TG_FLOAT_SWITCH(
+                    out->dtype, T,
+                    sum_row(T, args->in[0], mine, count, cols, begin, end, args->out[0], v * cols));
+        }
+    }
+    return TENG_OK;
+}
+
+TG_KERNELS(tg_embedding_kernels) = {{"copy rows", NULL, NULL, run, NULL}, {0}};
+TG_KERNELS(tg_embedding_grad_kernels) = {{"sort and sum", NULL, prepare_grad, run_grad, NULL}, {0}};

@@ -1,0 +1,12 @@
+/* Token ids and labels as kernels meet them: checked before anything is read or written through them. */
+#ifndef TG_OP_IDS_H
+#define TG_OP_IDS_H
+
+#include "teng/operator.h"
+
+/* TENG_INVALID, naming the first position, its id and the limit, unless 0 <= ids[p] < vocab for all p < n. */
+teng_status tg_ids_check(const int32_t *ids, int64_t n, int64_t vocab);
+/* As above for labels; those equal to `ignore` are skipped, the others are counted in *valid. */
+teng_status tg_labels_check(const int32_t *labels, int64_t n, int64_t vocab, int64_t ignore, int64_t *valid);
+
+#endif

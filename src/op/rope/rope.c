@@ -1,0 +1,117 @@
+/* rope: rotary position embedding of queries and keys. Its gradient is the rotation back, the same operator.
+ */
+#include "op/cpu_kernel.h"
+#include "op/op_list.h"
+#include "op/want.h"
+#include "teng/ops.h"
+
+#include <math.h>
+#include <stddef.h>
+
+static const char *const types[] = {"default", "linear", "llama3", NULL};
+#define FIELD(name, type, choices)                                                                           \
+    {                                                                                                        \
+#name, type, offsetof(teng_rope_options, name), choices                                              \
+    }
+static const teng_attr_field fields[] = {FIELD(theta, TENG_ATTR_REAL, NULL),
+                                         FIELD(type, TENG_ATTR_INT, types),
+                                         FIELD(factor, TENG_ATTR_REAL, NULL),
+                                         FIELD(low_freq_factor, TENG_ATTR_REAL, NULL),
+                                         FIELD(high_freq_factor, TENG_ATTR_REAL, NULL),
+                                         FIELD(original_max_position, TENG_ATTR_INT, NULL),
+                                         FIELD(rotary_dim, TENG_ATTR_INT, NULL),
+                                         FIELD(inverse, TENG_ATTR_INT, NULL),
+                                         FIELD(offset, TENG_ATTR_INT, NULL),
+                                         {0}};
+
+static teng_status check_scaling(const teng_rope_options *o)
+{
+    if (!(o->theta > 0) || !isfinite(o->theta))
+        return tg_fail(TENG_INVALID, "rope theta is %g; it must be positive", o->theta);
+    if (o->type < TENG_ROPE_DEFAULT || o->type > TENG_ROPE_LLAMA3)
+        return tg_fail(TENG_INVALID, "rope type %lld is unknown; default, linear and llama3 are known",
+                       (long long)o->type);
+    if (o->type != TENG_ROPE_DEFAULT && !(o->factor > 0))
+        return tg_fail(TENG_INVALID, "rope factor is %g; %s scaling needs a positive one", o->factor,
+                       types[o->type]);
+    if (o->type == TENG_ROPE_LLAMA3 && (!(o->high_freq_factor > o->low_freq_factor) ||
+                                        o->low_freq_factor <= 0 || o->original_max_position < 1))
+        return tg_fail(TENG_INVALID,
+                       "rope low_freq_factor is %g, high_freq_factor %g, original_max_position %lld; llama3 "
+                       "scaling needs "
+                       "0 < low < high and a positive original_max_position",
+                       o->low_freq_factor, o->high_freq_factor, (long long)o->original_max_position);
+    return TENG_OK;
+}
+
+static teng_status infer(teng_op_call *call)
+{
+    const teng_rope_options *o = call->attr;
+    const teng_desc *x = &call->in[0];
+    char buf[TG_DESC_TEXT];
+    TG_TRY(tg_want_float(call, 0, "x"));
+    if (x->ndim != 4) return tg_fail(TENG_INVALID, "x is %s; it must be [B, T, H, D]", tg_desc_text(buf, x));
+    const int64_t rotary = o->rotary_dim ? o->rotary_dim : x->dims[3];
+    if (rotary < 2 || rotary % 2 || rotary > x->dims[3])
+        return tg_fail(TENG_INVALID,
+                       "rotary_dim is %lld and x is %s; it must be even and at most the head size %lld",
+                       (long long)rotary, tg_desc_text(buf, x), (long long)x->dims[3]);
+    TG_TRY(check_scaling(o));
+    if (o->offset < 0)
+        return tg_fail(TENG_INVALID, "rope offset is %lld; positions count from 0", (long long)o->offset);
+    call->out[0] = *x;
+    return TENG_OK;
+}
+
+static teng_status grad(teng_grad_ctx *ctx)
+{
+    teng_rope_options back = *(const teng_rope_options *)ctx->attr;
+    back.inverse = !back.inverse;
+    ctx->in_grad[0] = teng_rope_at((teng_src){NULL, 0}, ctx->out_grad[0], &back);
+    return ctx->in_grad[0] ? TENG_OK : teng_error_status();
+}
+
+/* Batch and heads; a shard of the sequence would count its positions from the wrong row. */
+static void place(const teng_op_call *call, teng_place_rules *rules)
+{
+    (void)call;
+    teng_place_add(rules, &(teng_place){0}, &(teng_place){0});
+    teng_place_add(rules, &(teng_place){2}, &(teng_place){2});
+    teng_place_add(rules, &(teng_place){TENG_PARTIAL}, &(teng_place){TENG_PARTIAL});
+}
+
+static void cost(const teng_op_call *call, teng_cost *c)
+{
+    c->flops = 3.0 * (double)tg_desc_numel(&call->in[0]);
+}
+
+TG_CPU_TABLES(tg_rope_kernels);
+
+const teng_op_spec tg_op_rope = {
+    .name = "rope",
+    .doc = "Rotates pairs (x_i, x_{i+r/2}) of the first r = rotary_dim elements of each head by the angle "
+           "position · f_i, "
+           "f_i = theta^(-2i/r): y_i = x_i cos - x_{i+r/2} sin, y_{i+r/2} = x_{i+r/2} cos + x_i sin; the "
+           "rest of the head "
+           "stays. x [B, T, H, D], row t has position offset + t; inverse rotates back (Su et al. 2021, "
+           "\"RoFormer\"; halves "
+           "paired as in GPT-NeoX). type linear divides f_i by factor; llama3 divides only those that turn "
+           "less than "
+           "low_freq_factor times in original_max_position and blends up to high_freq_factor (Llama 3.1).",
+    .min_in = 1,
+    .max_in = 1,
+    .n_out = 1,
+    .attr_size = sizeof(teng_rope_options),
+    .attrs = fields,
+    .inplace = {1},
+    .infer = infer,
+    .grad = grad,
+    .place = place,
+    .cost = cost,
+    .kernels = tg_rope_kernels_tables,
+};
+
+teng_tensor *teng_rope_at(teng_src at, teng_tensor *x, const teng_rope_options *options)
+{
+    return teng_apply(at, &tg_op_rope, options, 1, &x, NULL);
+}

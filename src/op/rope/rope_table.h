@@ -1,0 +1,21 @@
+/*
+ * Tables of cos and sin for rope, shared between all calls with equal positions and options (every layer of a
+ * model, forward and backward), counted, freed with the last user. Any thread may call.
+ */
+#ifndef TG_OP_ROPE_TABLE_H
+#define TG_OP_ROPE_TABLE_H
+
+#include "teng/ops.h"
+
+typedef struct tg_rope_table {
+    int64_t rotary_dim;  /* even */
+    const float *angles; /* [T][rotary_dim]: cos of rotary_dim/2 frequencies, then sin */
+} tg_rope_table;
+
+/* Frequency i of rotary_dim / 2 in radians per position, as the options scale it. */
+double tg_rope_frequency(const teng_rope_options *o, int64_t rotary_dim, int64_t i);
+/* T positions from o->offset on; o->inverse does not matter. NULL and an error when memory is out. */
+tg_rope_table *tg_rope_table_get(int64_t t, int64_t rotary_dim, const teng_rope_options *o);
+void tg_rope_table_put(void *table); /* the release of kernels */
+
+#endif
