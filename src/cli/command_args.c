@@ -36,30 +36,31 @@ static bool is_key_value(const char *word)
 
 /* ---- which command ---- */
 
+/* Misspelt names are looked for among commands and groups, then ("encode") among second words of commands. */
 static teng_status unknown_command(const char *word, const tg_cli_group *group)
 {
-    const char *names[2 * TG_CLI_COMMAND_COUNT];
-    int n = 0;
+    const char *first[TG_CLI_COMMAND_COUNT + 8], *second[TG_CLI_COMMAND_COUNT], *full[TG_CLI_COMMAND_COUNT];
+    int n_first = 0, n_second = 0;
     for (int i = 0; i < TG_CLI_COMMAND_COUNT; i++) {
         const char *name = tg_cli_commands[i].name, *space = strchr(name, ' ');
-        if (!group && !space) names[n++] = name;
-        if (!space) continue;
-        size_t head = (size_t)(space - name);
-        if (!group || (strlen(group->name) == head && strncmp(name, group->name, head) == 0))
-            names[n++] = space + 1;
+        size_t head = space ? (size_t)(space - name) : 0;
+        if (!space) {
+            first[n_first++] = name;
+        } else if (!group || (strlen(group->name) == head && strncmp(name, group->name, head) == 0)) {
+            full[n_second] = name;
+            second[n_second++] = space + 1;
+        }
     }
-    for (int i = 0; !group && i < tg_cli_group_count; i++)
-        names[n++] = tg_cli_groups[i].name;
-    const char *near = tg_nearest_name(word, names, n), *before = group ? group->name : "";
-    for (int i = 0; near && !group && i < TG_CLI_COMMAND_COUNT;
-         i++) { /* "encode": the second word of a command */
-        const char *space = strchr(tg_cli_commands[i].name, ' ');
-        if (space && near == space + 1) near = tg_cli_commands[i].name;
-    }
-    const char *gap = group ? " " : "";
+    for (int i = 0; i < tg_cli_group_count; i++)
+        first[n_first++] = tg_cli_groups[i].name;
+    const char *near = group ? NULL : tg_nearest_name(word, first, n_first);
+    const char *near_second = near ? NULL : tg_nearest_name(word, second, n_second);
+    for (int i = 0; near_second && i < n_second; i++)
+        if (second[i] == near_second) near = full[i];
+    const char *before = group ? group->name : "", *gap = group ? " " : "";
     if (near)
-        return tg_fail(TENG_INVALID, "unknown command \"%s%s%.80s\"; did you mean \"%s%s%s\"?", before, gap,
-                       word, before, gap, near);
+        return tg_fail(TENG_INVALID, "unknown command \"%s%s%.80s\"; did you mean \"%s\"?", before, gap, word,
+                       near);
     return tg_fail(TENG_INVALID, "unknown command \"%s%s%.80s\"", before, gap, word);
 }
 
@@ -126,8 +127,8 @@ static teng_status store_text(const tg_cli_option *o, const char *spelled, const
         for (char *word = strtok_r(copy, "|", &rest); word && n < 16; word = strtok_r(NULL, "|", &rest))
             names[n++] = word;
         const char *near = tg_nearest_name(text, names, n);
-        return tg_fail(TENG_INVALID, "%s: unknown word \"%.80s\"%s%s%s; known: %s", spelled, text,
-                       near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "",
+        return tg_fail(TENG_INVALID, "%s: unknown word \"%.80s\"%s%s%s known: %s", spelled, text,
+                       near ? "; did you mean \"" : ";", near ? near : "", near ? "\"?" : "",
                        tg_config_range_text(&o->key, limit));
     }
     memcpy(field, &text, sizeof text);
@@ -207,8 +208,9 @@ static teng_status take_option(parse *p, const char *word, const char *next, boo
     }
     if (equals) return store(p, o, equals + 1);
     if (!next || strncmp(next, "--", 2) == 0)
-        return tg_fail(TENG_INVALID, "--%s needs a value: --%s %s%s%.40s%s", name, name, o->meta,
-                       next ? " (--NAME=" : "", next ? next : "", next ? " would take that word)" : "");
+        return tg_fail(TENG_INVALID, "--%s needs a value: --%s %s%s%s%s%.40s%s", name, name, o->meta,
+                       next ? " (to take that word: --" : "", next ? name : "", next ? "=" : "",
+                       next ? next : "", next ? ")" : "");
     *used_next = true;
     return store(p, o, next);
 }
