@@ -1,0 +1,6 @@
+# Operators: the table test over every case list, its own test, and tests of single operators.
+add_library(tg_op_harness STATIC EXCLUDE_FROM_ALL op_harness.c op_harness_kernel.c op_harness_grad.c op_harness_place.c)
+target_compile_options(tg_op_harness PRIVATE ${TG_C_FLAGS})
+target_link_libraries(tg_op_harness PUBLIC tg_op_cases tg_autograd OpenMP::OpenMP_C m)
+tg_test(test_ops ROOMS op_harness)
+tg_test(test_op_harness ROOMS op_harness)
