@@ -14,7 +14,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_DEPTH = 256 }; /* cells inside cells, and calls inside calls */
+enum {
+    MAX_DEPTH = 256, /* cells inside cells, and calls inside calls */
+    MAX_FRAMES = 8,  /* lines named in an error */
+};
 
 /* What trace->user points to while a tree is traced. */
 typedef struct nn_trace {
@@ -307,9 +310,10 @@ teng_tensor *tg_cell_fail(const teng_cell *cell, teng_status status, const char 
     tg_strbuf where = {0};
     tg_strbuf_printf(&where, "%s (%s", cell->path && *cell->path ? cell->path : "model", cell->type);
     const tg_trace *t = tg_trace_current();
-    const tg_frame *first = t ? t->frame : NULL;
-    for (const tg_frame *f = first; f; f = f->caller)
-        tg_strbuf_printf(&where, "%s%s:%d", f == first ? ", " : " < ", f->at.file, f->at.line);
+    const tg_frame *f = t ? t->frame : NULL;
+    for (int i = 0; f && i < MAX_FRAMES; i++, f = f->caller)
+        tg_strbuf_printf(&where, "%s%s:%d", i ? " < " : ", ", f->at.file, f->at.line);
+    if (f) tg_strbuf_puts(&where, " < …");
     tg_fail(status, "%s): %s", tg_strbuf_str(&where), message);
     tg_strbuf_free(&where);
     return NULL;
