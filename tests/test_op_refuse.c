@@ -1,0 +1,346 @@
+/*
+ * What operators refuse, in words, and what they make of special values (NaN, infinities, ties, nothing
+ * valid). The values of ordinary calls are the business of test_ops.
+ */
+#include "cmocka_all.h"
+
+#include "base/mem.h"
+#include "device/cpu_isa.h"
+#include "op/op_list.h"
+#include "op/reduce/reduce.h"
+#include "op/rope/rope_table.h"
+#include "op/slice/slice.h"
+#include "op/split/split.h"
+#include "tensor/desc.h"
+
+#include <math.h>
+#include <string.h>
+
+#define D(t, n, ...)                                                                                         \
+    {                                                                                                        \
+        TENG_##t, n,                                                                                         \
+        {                                                                                                    \
+            __VA_ARGS__                                                                                      \
+        }                                                                                                    \
+    }
+
+typedef struct refusal {
+    const teng_op_spec *op;
+    const void *attr;
+    int n_in;
+    teng_desc in[5];
+    const char *text;
+} refusal;
+
+static const teng_rope_options odd = {.theta = 1e4, .rotary_dim = 7}, cold = {.theta = 0},
+                               early = {.theta = 1e4, .offset = -1}, unscaled = {.theta = 1e4, .type = 1},
+                               bands = {.theta = 1e4,
+                                        .type = 2,
+                                        .factor = 8,
+                                        .low_freq_factor = 4,
+                                        .high_freq_factor = 1,
+                                        .original_max_position = 64},
+                               strange = {.theta = 1e4, .type = 3};
+static const double eps = 1e-5, below = -1;
+static const int64_t one = 1, three = 3, ignore = -100, negative = -3;
+static const refusal list[] = {
+    {&tg_op_reshape,
+     &(teng_dims){2, {4, -1}},
+     1,
+     {D(F32, 1, 6)},
+     "x is f32[6] with 6 elements; they do not fill f32[4,1]"},
+    {&tg_op_reshape,
+     &(teng_dims){2, {-1, -1}},
+     1,
+     {D(F32, 1, 6)},
+     "dimension 1 of the new shape is -1; one may be -1"},
+    {&tg_op_transpose,
+     &(teng_dims){2, {0, 0}},
+     1,
+     {D(F32, 2, 3, 4)},
+     "entry 1 of perm is 0 and x is f32[3,4]"},
+    {&tg_op_transpose, &(teng_dims){1, {0}}, 1, {D(F32, 2, 3, 4)}, "perm has 1 entries and x is f32[3,4]"},
+    {&tg_op_slice,
+     &(tg_slice_attr){1, 3, 2},
+     1,
+     {D(F32, 2, 3, 4)},
+     "2 elements from 3 on leave axis 1 of x, which is f32[3,4]"},
+    {&tg_op_slice, &(tg_slice_attr){2, 0, 1}, 1, {D(F32, 2, 3, 4)}, "axis 2 is outside x, which is f32[3,4]"},
+    {&tg_op_slice_grad,
+     &(tg_slice_attr){0, 3, 5},
+     1,
+     {D(F32, 1, 3)},
+     "x is f32[3]; from 3 on it leaves the 5 elements of axis 0"},
+    {&tg_op_split,
+     &(tg_split_attr){0, {2, {2, 2}}},
+     1,
+     {D(F32, 1, 5)},
+     "the pieces have 4 elements together; axis 0 of x, which is f32[5], has 5"},
+    {&tg_op_split, &(tg_split_attr){0, {2, {6, -1}}}, 1, {D(F32, 1, 5)}, "piece 1 has the size -1"},
+    {&tg_op_concat,
+     &one,
+     2,
+     {D(F32, 2, 3, 4), D(F32, 2, 4, 4)},
+     "input 0 is f32[3,4] and input 1 is f32[4,4]; they may differ along axis 1 only"},
+    {&tg_op_concat, &one, 2, {D(F32, 2, 3, 4), D(BF16, 2, 3, 4)}, "input 1 is bf16[3,4]"},
+    {&tg_op_broadcast,
+     &(teng_dims){2, {4, 5}},
+     1,
+     {D(F32, 1, 4)},
+     "x is f32[4] and cannot be repeated to f32[4,5]"},
+    {&tg_op_sum,
+     &(tg_reduce_attr){{2, {0, -2}}, 0, 0},
+     1,
+     {D(F32, 2, 3, 4)},
+     "axis 0 of x, which is f32[3,4], is named twice"},
+    {&tg_op_sum, &(tg_reduce_attr){{1, {5}}, 0, 0}, 1, {D(F32, 2, 3, 4)}, "axis 5 is outside x"},
+    {&tg_op_sum, &(tg_reduce_attr){{0}, 0, 0}, 1, {D(I32, 1, 3)}, "x is i32[3]; it must be f32, bf16 or f16"},
+    {&tg_op_mean, &(tg_reduce_attr){{0}, 0, 0}, 1, {D(F32, 1, 0)}, "there is no mean of no elements"},
+    {&tg_op_max_grad,
+     &(tg_reduce_attr){{1, {1}}, 0, 0},
+     3,
+     {D(F32, 2, 3, 4), D(F32, 1, 4), D(F32, 1, 3)},
+     "y is f32[4]; it must be f32[3]"},
+    {&tg_op_softmax, NULL, 1, {D(F32, 0, 0)}, "it must have at least 1 dimension"},
+    {&tg_op_softmax_grad,
+     NULL,
+     2,
+     {D(F32, 1, 3), D(F32, 1, 4)},
+     "dy is f32[4] and y is f32[3]; they must agree"},
+    {&tg_op_layer_norm,
+     &eps,
+     3,
+     {D(BF16, 2, 2, 4), D(BF16, 1, 4), D(F32, 1, 4)},
+     "bias is f32[4] and weight is bf16[4]; they must agree"},
+    {&tg_op_layer_norm,
+     &eps,
+     2,
+     {D(BF16, 2, 2, 4), D(BF16, 1, 5)},
+     "weight is bf16[5] and x is bf16[2,4]; weight must be [4] in f32 or bf16"},
+    {&tg_op_rms_norm, &eps, 2, {D(F32, 2, 2, 4), D(BF16, 1, 4)}, "weight is bf16[4] and x is f32[2,4]"},
+    {&tg_op_rms_norm, &below, 2, {D(F32, 2, 2, 4), D(F32, 1, 4)}, "eps is -1"},
+    {&tg_op_rms_norm_grad,
+     NULL,
+     4,
+     {D(F32, 2, 2, 4), D(F32, 1, 4), D(F32, 2, 2, 4), D(F32, 1, 4)},
+     "rstd is f32[4]; it must be f32[2], the shape of x without its last dimension"},
+    {&tg_op_embedding, NULL, 2, {D(F32, 2, 9, 4), D(I64, 1, 3)}, "ids is i64[3]; its elements must be i32"},
+    {&tg_op_embedding, NULL, 2, {D(F32, 1, 9), D(I32, 1, 3)}, "table is f32[9]; it must be [V, C]"},
+    {&tg_op_embedding_grad, &negative, 2, {D(F32, 2, 3, 4), D(I32, 1, 3)}, "vocab is -3"},
+    {&tg_op_add_positions,
+     NULL,
+     2,
+     {D(F32, 3, 2, 300, 4), D(F32, 2, 256, 4)},
+     "sequence 300 is longer than the 256 positions: "},
+    {&tg_op_add_positions,
+     NULL,
+     2,
+     {D(F32, 3, 2, 3, 4), D(F32, 2, 256, 5)},
+     "x is f32[2,3,4] and table is f32[256,5]; table must be [positions, 4]"},
+    {&tg_op_rope,
+     &odd,
+     1,
+     {D(F32, 4, 1, 2, 3, 8)},
+     "rotary_dim is 7 and x is f32[1,2,3,8]; it must be even and at most the head size 8"},
+    {&tg_op_rope, &cold, 1, {D(F32, 4, 1, 2, 3, 8)}, "rope theta is 0; it must be positive"},
+    {&tg_op_rope, &early, 1, {D(F32, 4, 1, 2, 3, 8)}, "rope offset is -1"},
+    {&tg_op_rope,
+     &unscaled,
+     1,
+     {D(F32, 4, 1, 2, 3, 8)},
+     "rope factor is 0; linear scaling needs a positive one"},
+    {&tg_op_rope, &bands, 1, {D(F32, 4, 1, 2, 3, 8)}, "low_freq_factor is 4, high_freq_factor 1"},
+    {&tg_op_rope, &strange, 1, {D(F32, 4, 1, 2, 3, 8)}, "rope type 3 is unknown"},
+    {&tg_op_rope, &bands, 1, {D(F32, 3, 2, 3, 8)}, "x is f32[2,3,8]; it must be [B, T, H, D]"},
+    {&tg_op_cross_entropy,
+     &ignore,
+     2,
+     {D(F32, 2, 3, 4), D(I32, 1, 4)},
+     "labels is i32[4]; it must be i32[3]"},
+    {&tg_op_cross_entropy_grad,
+     &ignore,
+     4,
+     {D(F32, 2, 3, 4), D(I32, 1, 3), D(F32, 1, 3), D(F32, 1, 1)},
+     "dy is f32[1]; it must be an f32 scalar"},
+    {&tg_op_layer_norm_grad,
+     &three,
+     5,
+     {D(F32, 2, 3, 4), D(F32, 1, 4), D(F32, 2, 3, 4), D(F32, 1, 3), D(BF16, 1, 3)},
+     "rstd is bf16[3]; its elements must be f32"},
+};
+
+static void check_text(const char *text)
+{
+    if (!strstr(teng_error(), text)) fail_msg("\"%s\" lacks \"%s\"", teng_error(), text);
+    teng_error_clear();
+}
+
+static void infer_refuses(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        teng_desc out[TENG_MAX_OUT];
+        int n_out;
+        if (tg_op_infer(list[i].op, list[i].attr, list[i].n_in, list[i].in, out, &n_out) == TENG_OK)
+            fail_msg("%s accepts what should give \"%s\"", list[i].op->name, list[i].text);
+        check_text(list[i].text);
+    }
+}
+
+/* Runs a call on the best kernel; out[] are the caller's buffers. */
+static teng_status run(const teng_op_spec *op, const void *attr, int n_in, const teng_desc *in,
+                       const void *const *data, void *const *out)
+{
+    teng_desc out_desc[TENG_MAX_OUT];
+    teng_op_call call = {.op = op, .attr = attr, .n_in = n_in, .in = in, .out = out_desc};
+    assert_int_equal(tg_op_infer(op, attr, n_in, in, out_desc, &call.n_out), TENG_OK);
+    const teng_kernel *kernel = tg_kernel_select(&call, "cpu", tg_cpu_isa_current(), NULL);
+    assert_non_null(kernel);
+    teng_prepared prepared = {0};
+    if (kernel->prepare) assert_int_equal(kernel->prepare(&call, &prepared), TENG_OK);
+    void *workspace = tg_alloc_aligned(prepared.workspace);
+    const teng_kernel_args args = {&call, prepared.state, data, out, workspace, NULL};
+    const teng_status status = kernel->run(&args);
+    tg_free_aligned(workspace);
+    if (kernel->release) kernel->release(prepared.state);
+    return status;
+}
+
+static void ids_out_of_range(void **state)
+{
+    (void)state;
+    static const float table[8] = {0}, dy[6] = {0}, lse[3] = {0}, unit[1] = {1};
+    static const int32_t high[3] = {0, 4, 9}, low[3] = {3, 2, -1}, labels[3] = {3, -100, 4};
+    static const int64_t vocab = 4;
+    float y[16], z[16];
+    const teng_desc in[] = {D(F32, 2, 4, 2), D(I32, 1, 3)}, back[] = {D(F32, 2, 3, 2), D(I32, 1, 3)};
+    assert_int_equal(run(&tg_op_embedding, NULL, 2, in, (const void *[]){table, high}, (void *[]){y}),
+                     TENG_INVALID);
+    check_text("the id at position 1 is 4, the vocabulary has 4 entries (ids 0 to 3)");
+    assert_int_equal(run(&tg_op_embedding, NULL, 2, in, (const void *[]){table, low}, (void *[]){y}),
+                     TENG_INVALID);
+    check_text("the id at position 2 is -1");
+    assert_int_equal(run(&tg_op_embedding_grad, &vocab, 2, back, (const void *[]){dy, high}, (void *[]){y}),
+                     TENG_INVALID);
+    check_text("the id at position 1 is 4");
+    const teng_desc loss[] = {D(F32, 2, 3, 4), D(I32, 1, 3), D(F32, 1, 3), D(F32, 0, 0)};
+    static const float logits[12] = {0};
+    assert_int_equal(
+        run(&tg_op_cross_entropy, &ignore, 2, loss, (const void *[]){logits, labels}, (void *[]){y, z}),
+        TENG_INVALID);
+    check_text("the label at position 2 is 4; it must be 0 to 3 (the logits have V = 4 entries) or "
+               "ignore_index, which is -100");
+    assert_int_equal(run(&tg_op_cross_entropy_grad, &ignore, 4, loss,
+                         (const void *[]){logits, labels, lse, unit}, (void *[]){y}),
+                     TENG_INVALID);
+    check_text("the label at position 2 is 4");
+}
+
+static void no_valid_label(void **state)
+{
+    (void)state;
+    static const float logits[6] = {1, 2, NAN, INFINITY, 5, 6}, unit[1] = {1};
+    static const int32_t labels[2] = {-100, -100};
+    float loss = 9, lse[2] = {9, 9}, dx[6] = {9, 9, 9, 9, 9, 9};
+    const teng_desc in[] = {D(F32, 2, 2, 3), D(I32, 1, 2), D(F32, 1, 2), D(F32, 0, 0)};
+    assert_int_equal(
+        run(&tg_op_cross_entropy, &ignore, 2, in, (const void *[]){logits, labels}, (void *[]){&loss, lse}),
+        TENG_OK);
+    assert_true(loss == 0);
+    assert_int_equal(run(&tg_op_cross_entropy_grad, &ignore, 4, in,
+                         (const void *[]){logits, labels, lse, unit}, (void *[]){dx}),
+                     TENG_OK);
+    for (int i = 0; i < 6; i++)
+        assert_true(dx[i] == 0);
+}
+
+/* An impossible entry (-inf) counts nothing; a NaN is not hidden; huge values do not overflow. */
+static void extreme_logits(void **state)
+{
+    (void)state;
+    static const float x[9] = {-INFINITY, 0, -INFINITY, 3e38f, -3e38f, 3e38f, 1, NAN, 2};
+    static const int32_t labels[3] = {1, 0, 2};
+    const teng_desc in[] = {D(F32, 2, 3, 3), D(I32, 1, 3)};
+    float y[9], loss, lse[3];
+    assert_int_equal(run(&tg_op_softmax, NULL, 1, in, (const void *[]){x}, (void *[]){y}), TENG_OK);
+    const float want[6] = {0, 1, 0, 0.5f, 0, 0.5f};
+    for (int i = 0; i < 6; i++)
+        assert_true(fabsf(y[i] - want[i]) < 1e-6f);
+    for (int i = 6; i < 9; i++)
+        assert_true(isnan(y[i]));
+    assert_int_equal(
+        run(&tg_op_cross_entropy, &ignore, 2, in, (const void *[]){x, labels}, (void *[]){&loss, lse}),
+        TENG_OK);
+    assert_true(lse[0] == 0 && lse[1] == 3e38f && isnan(lse[2]) && isnan(loss));
+}
+
+static void max_of_ties_and_nan(void **state)
+{
+    (void)state;
+    static const tg_reduce_attr rows = {{1, {1}}, 0, 0}, columns = {{1, {0}}, 0, 0};
+    static const float x[6] = {2, 7, 7, NAN, 1, NAN}, dy[3] = {1, 2, 3};
+    const teng_desc in[] = {D(F32, 2, 2, 3), D(F32, 1, 2), D(F32, 1, 2)},
+                    in3[] = {D(F32, 2, 2, 3), D(F32, 1, 3), D(F32, 1, 3)};
+    float y[3], dx[6];
+    assert_int_equal(run(&tg_op_max, &rows, 1, in, (const void *[]){x}, (void *[]){y}), TENG_OK);
+    assert_true(y[0] == 7 && isnan(y[1]));
+    assert_int_equal(run(&tg_op_max_grad, &rows, 3, in, (const void *[]){x, y, dy}, (void *[]){dx}), TENG_OK);
+    const float by_row[6] = {0, 1, 0, 2, 0, 0};
+    assert_memory_equal(dx, by_row, sizeof dx);
+    assert_int_equal(run(&tg_op_max, &columns, 1, in3, (const void *[]){x}, (void *[]){y}), TENG_OK);
+    assert_true(isnan(y[0]) && y[1] == 7 && isnan(y[2]));
+    assert_int_equal(run(&tg_op_max_grad, &columns, 3, in3, (const void *[]){x, y, dy}, (void *[]){dx}),
+                     TENG_OK);
+    const float by_column[6] = {0, 2, 0, 1, 0, 3};
+    assert_memory_equal(dx, by_column, sizeof dx);
+}
+
+static void sum_of_nothing(void **state)
+{
+    (void)state;
+    static const tg_reduce_attr rows = {{1, {1}}, 0, 0}, columns = {{1, {0}}, 0, 0};
+    const teng_desc no_columns[] = {D(F32, 2, 3, 0)}, no_rows[] = {D(F32, 2, 0, 3)};
+    float y[3] = {9, 9, 9};
+    assert_int_equal(run(&tg_op_sum, &rows, 1, no_columns, (const void *[]){y}, (void *[]){y}), TENG_OK);
+    assert_true(y[0] == 0 && y[1] == 0 && y[2] == 0);
+    y[0] = y[1] = y[2] = 9;
+    assert_int_equal(run(&tg_op_sum, &columns, 1, no_rows, (const void *[]){y}, (void *[]){y}), TENG_OK);
+    assert_true(y[0] == 0 && y[1] == 0 && y[2] == 0);
+}
+
+/* Layers share one table of angles; other options get another; the last user frees it. */
+static void rope_tables_are_shared(void **state)
+{
+    (void)state;
+    teng_rope_options a = {.theta = 10000}, b = {.theta = 10000, .inverse = 1},
+                      c = {.theta = 10000, .offset = 5};
+    tg_rope_table *first = tg_rope_table_get(8, 4, &a), *back = tg_rope_table_get(8, 4, &b);
+    tg_rope_table *later = tg_rope_table_get(8, 4, &c), *longer = tg_rope_table_get(9, 4, &a);
+    assert_non_null(first);
+    assert_ptr_equal(first, back);
+    assert_ptr_not_equal(first, later);
+    assert_ptr_not_equal(first, longer);
+    for (int i = 0; i < 4; i++) /* row 5 of one is row 0 of the other */
+        assert_true(first->angles[5 * 4 + i] == later->angles[i]);
+    tg_rope_table_put(first);
+    assert_true(back->angles[0] == 1.0f); /* still there for its other user */
+    tg_rope_table_put(back);
+    tg_rope_table_put(later);
+    tg_rope_table_put(longer);
+    tg_alloc_fail_at(1);
+    assert_null(tg_rope_table_get(8, 4, &a));
+    tg_alloc_fail_at(0);
+    assert_int_equal(teng_error_status(), TENG_MEMORY);
+    teng_error_clear();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(infer_refuses),          cmocka_unit_test(ids_out_of_range),
+        cmocka_unit_test(no_valid_label),         cmocka_unit_test(extreme_logits),
+        cmocka_unit_test(max_of_ties_and_nan),    cmocka_unit_test(sum_of_nothing),
+        cmocka_unit_test(rope_tables_are_shared),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
