@@ -13,28 +13,30 @@ TG_INLINE float row_max(teng_dtype T, const void *x, int64_t at, int64_t n)
     return tg_v_hmax(m);
 }
 
-/* e^(x - max) summed; kept in y when y is f32 (16-bit rows compute it again rather than round it twice). */
-TG_INLINE float row_exp_sum(teng_dtype T, const void *x, float *y, int64_t at, int64_t n, float max)
+/* e^(x - max) summed, and kept in e unless that is NULL. */
+TG_INLINE float row_exp_sum(teng_dtype T, const void *x, float *e_out, int64_t at, int64_t n, float max)
 {
     tg_sum16 sum = {0};
     TG_ROW16(i, len, p, n, {
         tg_vf e = tg_v_exp(tg_v_load_part(T, x, at + i, len) - max);
         if (len < TG_LANES) e = tg_v_fill_tail(e, len, 0.0f);
-        if (y) tg_v_store_part(TENG_F32, y, at + i, e, len);
+        if (e_out) tg_v_store_part(TENG_F32, e_out, i, e, len);
         sum.part[p] += e;
     });
     return tg_sum16_total(&sum);
 }
 
+/* The exponentials wait in y when that is f32, else in f32 on the stack, so that they are rounded once; rows
+ * too long for that compute them twice. */
 TG_INLINE void softmax_row(teng_dtype T, const void *x, void *y, int64_t at, int64_t n)
 {
-    const float max = row_max(T, x, at, n);
-    const float scale = 1.0f / row_exp_sum(T, x, T == TENG_F32 ? y : NULL, at, n, max);
+    float room[TG_BLOCK], *e = T == TENG_F32 ? (float *)y + at : n <= TG_BLOCK ? room : NULL;
+    const float max = row_max(T, x, at, n), scale = 1.0f / row_exp_sum(T, x, e, at, n, max);
     TG_VECTORS(i, len, 0, n)
     {
-        const tg_vf e = T == TENG_F32 ? tg_v_load_part(T, y, at + i, len)
-                                      : tg_v_exp(tg_v_load_part(T, x, at + i, len) - max);
-        tg_v_store_part(T, y, at + i, e * scale, len);
+        const tg_vf v =
+            e ? tg_v_load_part(TENG_F32, e, i, len) : tg_v_exp(tg_v_load_part(T, x, at + i, len) - max);
+        tg_v_store_part(T, y, at + i, v * scale, len);
     }
 }
 
