@@ -18,13 +18,15 @@ done >docs/two.jsonl
 head -c 20000 /dev/urandom >random.bin
 : >empty
 
-run 0 tokenizer train --vocab-size 400 --out tok.json text.txt
-err 'tok.json: 400 tokens'
-run 0 tokenizer train docs/one.md docs/two.jsonl --vocab-size=400 --special '<|endoftext|>' --special '<|x|>' --out two.json
+run 0 tokenizer train --vocab-size 300 --out tok.json text.txt
+err 'tok.json: 300 tokens'
+run 0 tokenizer train docs/one.md docs/two.jsonl --vocab-size=290 --special '<|endoftext|>' --special '<|x|>' --out two.json
+run 0 tokenizer train --vocab-size 5000 --out all.json text.txt
+err '5000 were asked for, but no pair is left to merge'
 run 0 tokenizer info --tokenizer two.json
 out '<|x|>'
 run 0 tokenizer info --tokenizer tok.json --json
-out '"vocab_size": 400'
+out '"vocab_size": 300'
 
 for tokenizer in tok.json bytes; do
     for file in text.txt random.bin empty; do
@@ -49,7 +51,7 @@ out '"tokens": 14'
 
 # Bad input: status 1, the file named.
 run 1 tokenizer encode --tokenizer none.json text.txt
-err 'teng tokenizer encode: none.json'
+err 'teng tokenizer encode: cannot open none.json'
 echo '{"model": 1' >broken.json
 run 1 tokenizer info --tokenizer broken.json
 err 'broken.json'

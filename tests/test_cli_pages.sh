@@ -15,7 +15,7 @@ for command in '' $commands; do
     if command -v groff >/dev/null; then
         groff -man -Tutf8 -ww "$page" >"$scratch/text" 2>"$scratch/err" || die "groff refuses $page"
         [ ! -s "$scratch/err" ] || die "$page: $(cat "$scratch/err")"
-        grep -q NAME "$scratch/text" || die "$page renders to: $(cat "$scratch/text")"
+        tr -d '\b' <"$scratch/text" | grep -q 'NAME\|NNAAMMEE' || die "$page renders to: $(cat "$scratch/text")"
     fi
 done
 grep -qF '\-\-top\-k' "$scratch/man/teng-generate.1" || die 'teng-generate(1) lacks --top-k'

@@ -46,13 +46,16 @@ usage '--out DIR goes with --man alone' help train --man --out "$scratch/m"
 usage 'teng devices: unexpected argument "x"' devices x
 
 # A wrong key on the command line is wrong usage; a wrong file is a failure.
-printf 'model:\n  model_type: llama\n  hidden_size: 32\ntrain:\n  steps: 5\n' >"$scratch/c.yaml"
+printf 'model:\n  model_type: llama\n  hidden_size: 32\n  num_hidden_layers: 1\n  num_attention_heads: 2\ntrain:\n  steps: 5\n' >"$scratch/c.yaml"
+printf 'data.files: [c.yaml]\n' >>"$scratch/c.yaml"
 run 0 config --check "$scratch/c.yaml"
-out "$scratch/c.yaml: good; 3 keys given"
+out "$scratch/c.yaml: good; 6 keys given"
 run 0 config --check "$scratch/c.yaml" train.steps=7 --json
 out '"source": "command line"'
 usage 'unknown key "train.step"; did you mean "train.steps"?' config --check "$scratch/c.yaml" train.step=3
 usage 'command line: train.steps' config --check "$scratch/c.yaml" train.steps=-3
+run 1 config --check "$scratch/c.yaml" 'data.files=[none.txt]'
+err 'none.txt'
 printf 'train:\n  step: 5\n' >"$scratch/wrong.yaml"
 run 1 config --check "$scratch/wrong.yaml"
 err 'wrong.yaml:2:3: unknown key "train.step"; did you mean "train.steps"?'

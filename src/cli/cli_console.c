@@ -90,13 +90,14 @@ json_t *tg_cli_json_text(const char *bytes, size_t n)
 
 void tg_cli_status_line(bool last, const char *fmt, ...)
 {
-    static double shown = -1e9;
+    static double shown = -1;
     static int terminal = -1;
     if (terminal < 0) {
         const char *term = getenv("TERM");
         terminal = isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
     }
     double now = tg_clock_seconds();
+    if (shown < 0) shown = terminal ? now - 1 : now; /* short work prints its end only */
     if (!last && now - shown < (terminal ? 0.1 : 10)) return;
     shown = now;
     char line[512];

@@ -17,12 +17,12 @@ teng_status tg_cli_override(tg_config *cfg, const tg_cli_base *base, bool *misus
     return TENG_OK;
 }
 
-int tg_cli_load_config(const tg_cli_base *base, const char *path, tg_config **out)
+int tg_cli_load_config(const tg_cli_base *base, const char *path, bool with_files, tg_config **out)
 {
     bool misused = false;
     *out = tg_config_create();
     if (*out && tg_config_load(*out, path) == TENG_OK && tg_cli_override(*out, base, &misused) == TENG_OK &&
-        tg_config_check(*out, 1) == TENG_OK && tg_config_check_paths(*out) == TENG_OK)
+        tg_config_check(*out, 1) == TENG_OK && (!with_files || tg_config_check_paths(*out) == TENG_OK))
         return TG_EXIT_OK;
     tg_config_destroy(out);
     return misused ? tg_cli_misused(base->command, NULL) : tg_cli_failed(base);
@@ -31,7 +31,7 @@ int tg_cli_load_config(const tg_cli_base *base, const char *path, tg_config **ou
 static int check(const tg_args_config *args)
 {
     tg_config *cfg = NULL;
-    int status = tg_cli_load_config(&args->base, args->check, &cfg);
+    int status = tg_cli_load_config(&args->base, args->check, true, &cfg);
     if (status != TG_EXIT_OK) return status;
     int given = 0;
     for (int i = 0; i < TG_CONFIG_KEY_COUNT; i++)

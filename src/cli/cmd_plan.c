@@ -26,7 +26,7 @@ int tg_cmd_plan(const tg_args_plan *args)
     }
     tg_cli_log_warnings(&args->base);
     tg_config *cfg = NULL;
-    int status = tg_cli_load_config(&args->base, args->base.words[0], &cfg);
+    int status = tg_cli_load_config(&args->base, args->base.words[0], false, &cfg);
     if (status != TG_EXIT_OK) return status;
     tg_strbuf text = {0};
     teng_status made = TENG_OK;

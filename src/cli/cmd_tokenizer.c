@@ -16,9 +16,8 @@ static void show_training(void *user, const tg_bpe_progress *p)
     char done[32], total[32], words[32], seconds[32];
     tg_format_seconds(seconds, p->seconds);
     if (strcmp(p->phase, "count") == 0)
-        tg_cli_status_line(false, "reading %s of %s, %s distinct words, %s",
-                           tg_format_bytes(done, (double)p->done), tg_format_bytes(total, (double)p->total),
-                           tg_format_count(words, (double)p->words), seconds);
+        tg_cli_status_line(false, "reading %s of %s, %s", tg_format_bytes(done, (double)p->done),
+                           tg_format_bytes(total, (double)p->total), seconds);
     else
         tg_cli_status_line(false, "merging %" PRIu64 " of %" PRIu64 ", %s distinct words, %s", p->done,
                            p->total, tg_format_count(words, (double)p->words), seconds);
@@ -44,6 +43,10 @@ int tg_cmd_tokenizer_train(const tg_args_tokenizer_train *args)
     if (tg_bpe_train(&options, args->base.words, args->base.n_words, &t) != TENG_OK ||
         tg_tokenizer_save(t, args->out) != TENG_OK)
         status = tg_cli_failed(&args->base);
+    else if (tg_tokenizer_vocab_size(t) < args->vocab_size)
+        tg_cli_status_line(true,
+                           "%s: %" PRIu32 " tokens; %" PRId64 " were asked for, but no pair is left to merge",
+                           args->out, tg_tokenizer_vocab_size(t), args->vocab_size);
     else
         tg_cli_status_line(true, "%s: %" PRIu32 " tokens", args->out, tg_tokenizer_vocab_size(t));
     tg_tokenizer_destroy(&t);

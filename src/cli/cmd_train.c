@@ -222,7 +222,7 @@ int tg_cmd_train(const tg_args_train *args)
     tg_config *cfg = NULL;
     tg_run *run = NULL;
     tg_log_set_sink(early_sink, &c);
-    int status = tg_cli_load_config(&args->base, args->base.words[0], &cfg);
+    int status = tg_cli_load_config(&args->base, args->base.words[0], true, &cfg);
     if (status == TG_EXIT_OK) {
         catch_signals();
         c.level = (tg_log_level)cfg->context.log_level;

@@ -123,6 +123,8 @@ static void put_values(tg_strbuf *out)
             for (const char *c = o->key.range; *c; c++)
                 tg_strbuf_putc(out, *c == '|' ? ' ' : *c);
             tg_strbuf_puts(out, "' -- \"$cur\")");
+        } else {
+            tg_strbuf_puts(out, ":");
         }
         tg_strbuf_puts(out, "; return ;;\n");
     }
