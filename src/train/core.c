@@ -10,6 +10,19 @@
 
 #define MAX_MICRO 65536
 
+/* Memory for every parameter; initial values or a file's come later. */
+static teng_status add_params(tg_core *c)
+{
+    const tg_param_info *params;
+    size_t n;
+    TG_TRY(tg_nn_params(c->cell, &params, &n));
+    for (size_t i = 0; i < n; i++) {
+        tg_store_entry *entry;
+        TG_TRY(tg_store_add(c->store, TG_STORE_PARAM, params[i].name, &params[i].desc, &entry));
+    }
+    return TENG_OK;
+}
+
 teng_status tg_core_create(teng_cell *cell, const char *device, int threads, const tg_step_options *options,
                            tg_core **out)
 {
@@ -26,6 +39,7 @@ teng_status tg_core_create(teng_cell *cell, const char *device, int threads, con
         c->store = tg_store_create(c->dev);
         status = c->store ? tg_step_create(cell, c->store, &c->options, &c->step) : TENG_MEMORY;
     }
+    if (status == TENG_OK) status = add_params(c);
     if (status != TENG_OK) {
         tg_core_destroy(&c);
         return status;

@@ -27,10 +27,6 @@ teng_status tg_step_create(teng_cell *root, tg_store *store, const tg_step_optio
                    .isa = tg_cpu_isa_current(),
                    .dropout_key = tg_rng_key(options->seed, "dropout")};
     teng_status status = tg_nn_params(root, &s->params, &s->n_params);
-    for (size_t i = 0; i < s->n_params && status == TENG_OK; i++) {
-        tg_store_entry *entry;
-        status = tg_store_add(store, TG_STORE_PARAM, s->params[i].name, &s->params[i].desc, &entry);
-    }
     s->work = tg_calloc(s->n_params + 1, sizeof *s->work);
     s->wrt = tg_calloc(s->n_params + 1, sizeof(teng_tensor *));
     s->grads = tg_calloc(s->n_params + 1, sizeof(teng_tensor *));
