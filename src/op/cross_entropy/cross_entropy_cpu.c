@@ -29,7 +29,7 @@ TG_INLINE float row_lse(teng_dtype T, const void *x, int64_t at, int64_t n)
         });
         sum += tg_sum16_total(&part);
     }
-    return max + logf(sum);
+    return sum == 0.0f ? max : max + logf(sum); /* 0: no entry is possible */
 }
 
 TG_INLINE void forward(teng_dtype T, const void *x, const int32_t *labels, int64_t rows, int64_t n,
