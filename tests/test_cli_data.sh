@@ -88,6 +88,22 @@ run 1 data prepare --tokenizer tok.json --out none none.txt
 err 'teng data prepare: '
 err 'none.txt'
 
+# Ended while it writes: the signal's status, and no unfinished file stays.
+yes '{"text": "the quick brown fox jumps over 13 lazy dogs and none of them minds it"}' | head -n 1000000 >big.jsonl || :
+"$teng" data prepare big.jsonl --tokenizer tok.json --out ended --threads 1 >out 2>err &
+pid=$!
+n=0
+until ls ended 2>/dev/null | grep -q 'train.tok.tmp'; do
+    n=$((n + 1))
+    [ $n -lt 600 ] || die "no unfinished file after a minute: $(ls ended) $(cat err)"
+    sleep 0.05
+done
+kill -INT $pid
+status=0
+wait $pid || status=$?
+[ $status = 130 ] || die "data prepare, SIGINT: exit status $status, wanted 130"
+[ -z "$(ls ended)" ] || die "data prepare, SIGINT, leaves: $(ls ended)"
+
 # A picture of a run.
 mkdir run
 cat >run/metrics.jsonl <<'END'

@@ -7,6 +7,7 @@
 #include "data/utf8_scan.h"
 
 #include <omp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,6 +110,30 @@ void tg_cli_status_line(bool last, const char *fmt, ...)
     fflush(stderr);
     line_open = terminal;
     if (last) end_line();
+}
+
+enum { CLEAN_UP_MAX = 4 };
+static char unfinished[CLEAN_UP_MAX][4096];
+static volatile sig_atomic_t unfinished_count;
+
+static void on_signal(int number)
+{
+    for (int i = 0; i < unfinished_count; i++)
+        unlink(unfinished[i]);
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+void tg_cli_clean_up(const char *path)
+{
+    int i = unfinished_count;
+    if (i == CLEAN_UP_MAX) return;
+    snprintf(unfinished[i], sizeof unfinished[i], "%s.tmp.%ld", path, (long)getpid());
+    unfinished_count = i + 1;
+    struct sigaction end = {.sa_handler = on_signal};
+    sigemptyset(&end.sa_mask);
+    sigaction(SIGINT, &end, NULL);
+    sigaction(SIGTERM, &end, NULL);
 }
 
 teng_status tg_cli_open_tokenizer(const char *path, tg_tokenizer **out)

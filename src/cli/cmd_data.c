@@ -82,6 +82,8 @@ int tg_cmd_data_prepare(const tg_args_data_prepare *args)
     char *train = tg_asprintf("%s/train.%s", args->out, ending);
     char *val = held_back ? tg_asprintf("%s/val.%s", args->out, ending) : NULL;
     int status;
+    if (train) tg_cli_clean_up(train);
+    if (val) tg_cli_clean_up(val);
     if (!train || (held_back && !val) || tg_cli_open_tokenizer(args->tokenizer, &t) != TENG_OK ||
         tg_mkdirs(args->out) != TENG_OK ||
         tg_corpus_prepare(t, &options, args->base.words, args->base.n_words, format, train, val, show, NULL,

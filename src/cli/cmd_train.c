@@ -199,9 +199,12 @@ static int train(console *c, tg_run *run)
     long long step = tg_run_step(run);
     int code = TG_EXIT_OK;
     if (status == TENG_INTERRUPTED) {
-        tg_progress_say(c->progress,
-                        "Stopped after step %lld of %lld; everything is saved. To go on:\n  teng resume %s",
+        char *line =
+            tg_asprintf("Stopped after step %lld of %lld; everything is saved. To go on:\n  teng resume %s",
                         step, (long long)cfg->train.steps, cfg->run.dir);
+        tg_progress_say(c->progress, "%s", line ? line : "Stopped; everything is saved.");
+        if (c->quiet && line) fprintf(stderr, "%s\n", line);
+        tg_free(line);
         code = stopped_by ? TG_EXIT_SIGNAL + stopped_by : TG_EXIT_OK;
     } else if (status == TENG_OK) {
         tg_progress_say(c->progress, "Done after %lld steps. The model is in %s/model:\n  teng generate %s",
