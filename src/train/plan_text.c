@@ -1,0 +1,119 @@
+/* `teng plan`: what a configuration would do, without data and without weights. */
+#include "base/fail.h"
+#include "device/cpu_isa.h"
+#include "pass/pass.h"
+#include "tensor/desc.h"
+#include "train/run_impl.h"
+
+#include <string.h>
+
+static void print_summary(const tg_config *cfg, const tg_lm_info *info, const tg_step *step,
+                          const tg_plan *plan, tg_strbuf *out)
+{
+    char a[32], b[32];
+    const double per_token = tg_lm_flops_per_token(info, cfg->train.seq_len);
+    const double tokens = (double)(cfg->train.batch_size * cfg->train.seq_len);
+    tg_strbuf_printf(out, "model                 %s, %s parameters (%lld), %lld layers, hidden_size %lld\n",
+                     info->family, tg_format_count(a, (double)info->params), (long long)info->params,
+                     (long long)info->num_layers, (long long)info->hidden_size);
+    tg_strbuf_printf(out, "FLOPs a token         %sFLOP for training\n", tg_format_count(a, per_token));
+    tg_strbuf_printf(
+        out, "step                  %lld sequences of %lld = %.0f tokens in %lld micro-batches, %sFLOP\n",
+        (long long)cfg->train.batch_size, (long long)cfg->train.seq_len, tokens,
+        (long long)cfg->train.micro_batches, tg_format_count(a, per_token * tokens));
+    const double k = (double)cfg->train.micro_batches;
+    const double seconds = k * (tg_plan_forecast(plan, TG_FORWARD) + tg_plan_forecast(plan, TG_BACKWARD)) +
+                           tg_plan_forecast(plan, TG_UPDATE);
+    if (seconds > 0)
+        tg_strbuf_printf(out,
+                         "forecast              %.1f ms a step, %.0f tokens/s (roofline of this machine)\n",
+                         seconds * 1e3, tokens / seconds);
+    tg_strbuf_printf(out, "instruction set       %s\n", tg_cpu_isa_name(plan->options.isa));
+    tg_strbuf_printf(out, "graph                 %zu nodes, %zu steps; planned in %.1f ms\n",
+                     plan->graph->nodes.len, plan->steps.len, plan->seconds * 1e3);
+    const tg_plan_memory *m = &plan->memory;
+    tg_strbuf_printf(out, "memory                parameters %s, optimizer %s,",
+                     tg_format_bytes(a, (double)m->params), tg_format_bytes(b, (double)m->states));
+    tg_strbuf_printf(out, " activation block %s; peak %s (%zu bytes)\n", tg_format_bytes(a, (double)m->block),
+                     tg_format_bytes(b, (double)(m->params + m->states + m->block)),
+                     m->params + m->states + m->block);
+    tg_strbuf_printf(out, "passes\n%s", tg_step_pass_report(step));
+}
+
+static teng_status print_json(const tg_config *cfg, const tg_lm_info *info, const tg_step *step,
+                              const tg_plan *plan, tg_strbuf *out)
+{
+    json_t *json = tg_plan_json(plan);
+    if (!json) return tg_fail(TENG_MEMORY, "out of memory for the plan's JSON");
+    json_object_set_new(json, "family", json_string(info->family));
+    json_object_set_new(json, "parameters", json_integer(info->params));
+    json_object_set_new(json, "flops_per_token", json_real(tg_lm_flops_per_token(info, cfg->train.seq_len)));
+    json_object_set_new(json, "tokens_per_step", json_integer(cfg->train.batch_size * cfg->train.seq_len));
+    json_object_set_new(json, "passes", json_string(tg_step_pass_report(step)));
+    char *text = tg_json_text(json, 2);
+    json_decref(json);
+    if (!text) return TENG_MEMORY;
+    tg_strbuf_puts(out, text);
+    tg_strbuf_putc(out, '\n');
+    tg_free(text);
+    return TENG_OK;
+}
+
+static teng_status print(const tg_config *cfg, const tg_lm_info *info, tg_step *step, const char *what,
+                         tg_strbuf *out)
+{
+    const int64_t dims[2] = {cfg->train.batch_size / cfg->train.micro_batches, cfg->train.seq_len};
+    const teng_desc desc = tg_desc_make(TENG_I32, 2, dims);
+    const tg_step_feed shapes = {
+        .in_desc = (teng_desc[]){desc, desc}, .in_name = (const char *[]){"tokens", "labels"}, .n_in = 2};
+    const tg_plan *plan;
+    TG_TRY(tg_step_plan(step, &shapes, true, &plan));
+    if (strcmp(what, "summary") == 0)
+        print_summary(cfg, info, step, plan, out);
+    else if (strcmp(what, "graph") == 0)
+        tg_graph_print(plan->graph, out);
+    else if (strcmp(what, "dot") == 0)
+        tg_graph_dot(plan->graph, out);
+    else if (strcmp(what, "plan") == 0)
+        tg_plan_print(plan, out);
+    else if (strcmp(what, "memory") == 0)
+        tg_plan_print_memory(plan, out);
+    else if (strcmp(what, "json") == 0)
+        return print_json(cfg, info, step, plan, out);
+    else
+        return tg_fail(TENG_INVALID, "plan: there is no listing \"%s\"", what);
+    return out->failed ? tg_fail(TENG_MEMORY, "out of memory for the listing") : TENG_OK;
+}
+
+teng_status tg_run_plan_text(const tg_config *cfg, const char *what, tg_strbuf *out)
+{
+    TG_TRY(tg_config_check(cfg, 1));
+    TG_TRY(tg_run_prepare_context(cfg));
+    tg_tokenizer *tokenizer = NULL;
+    teng_cell *lm = NULL;
+    tg_lm_info info;
+    tg_device *dev = NULL;
+    tg_store *store = NULL;
+    tg_step *step = NULL;
+    tg_step_options options = tg_run_step_options(cfg);
+    options.pynative = false; /* a plan is of the graph; PYNATIVE runs the same operators */
+    teng_status status = cfg->model.vocab_size.set ? TENG_OK : tg_run_open_tokenizer(cfg, &tokenizer);
+    if (status == TENG_OK) status = tg_run_open_model(cfg, tokenizer, &lm, &info);
+    if (status == TENG_OK) status = tg_device_open(cfg->context.device, (int)cfg->context.threads, &dev);
+    tg_cpu_peak peak;
+    if (status == TENG_OK && tg_cpu_measure_peak(false, &peak) == TENG_OK) {
+        options.flops_per_s = peak.f32_gflops * 1e9;
+        options.bytes_per_s = peak.bandwidth_gb_s * 1e9;
+    }
+    if (status == TENG_OK) {
+        store = tg_store_create(dev);
+        status = store ? tg_step_create(lm, store, &options, &step) : TENG_MEMORY;
+    }
+    if (status == TENG_OK) status = print(cfg, &info, step, what, out);
+    tg_step_destroy(&step);
+    tg_store_destroy(&store);
+    tg_device_close(&dev);
+    teng_cell_destroy(&lm);
+    tg_tokenizer_destroy(&tokenizer);
+    return status;
+}

@@ -1,0 +1,287 @@
+/*
+ * The loop of a run: step, books, evaluation, checkpoints, stop. A failing save never ends a run: it is
+ * reported and tried again at the next interval. A step whose loss or norm is not finite is dropped and said
+ * so.
+ */
+#include "base/clock.h"
+#include "base/fail.h"
+#include "train/run_impl.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MAX_DROPPED 100 /* dropped steps in a row before the run gives up */
+
+static volatile sig_atomic_t stop_requested;
+
+void tg_run_stop(void)
+{
+    stop_requested = 1;
+}
+
+static void tell(tg_run *run, tg_run_event *event)
+{
+    event->step = run->core->done;
+    event->steps = run->cfg->train.steps;
+    if (run->sink) run->sink(run->user, event);
+}
+
+static void tell_text(tg_run *run, int kind, const char *text)
+{
+    tg_run_event event = {.text = text};
+    event.kind = kind;
+    tell(run, &event);
+}
+
+/* A failure to write metrics is reported, the run goes on. */
+static void keep_books(tg_run *run, teng_status status)
+{
+    if (status == TENG_OK) return;
+    tell_text(run, TG_RUN_NOTE, teng_error());
+    teng_error_clear();
+}
+
+/* ---- checkpoints ---- */
+static void report_saves(tg_run *run)
+{
+    tg_ckpt_done done;
+    while (tg_ckpt_writer_poll(run->writer, &done)) {
+        char text[512];
+        if (done.error.status != TENG_OK) {
+            tell_text(run, TG_RUN_SAVE_FAILED, done.error.message);
+            run->saved_step = -1;
+            continue;
+        }
+        snprintf(text, sizeof text, "%s/checkpoints/step-%08lld", run->cfg->run.dir, (long long)done.step);
+        keep_books(run, tg_metrics_put_checkpoint(run->metrics, done.step, text, done.bytes, done.seconds));
+        tell_text(run, TG_RUN_SAVED, text);
+    }
+}
+
+static teng_status submit_save(tg_run *run)
+{
+    tg_ckpt_item *items = NULL;
+    size_t n = 0;
+    json_t *state = json_object();
+    teng_status status = state ? tg_core_items(run->core, &items, &n) : TENG_MEMORY;
+    if (status == TENG_OK) status = tg_core_state_json(run->core, &run->source, state);
+    if (status == TENG_OK) status = tg_ckpt_writer_submit(run->writer, run->core->done, items, n, state);
+    tg_free(items);
+    json_decref(state);
+    return status;
+}
+
+static void save(tg_run *run)
+{
+    const teng_status status = submit_save(run);
+    run->saved_at = tg_clock_seconds();
+    if (status == TENG_OK) {
+        run->saved_step = run->core->done;
+    } else {
+        tell_text(run, TG_RUN_SAVE_FAILED, teng_error());
+        teng_error_clear();
+    }
+    report_saves(run);
+}
+
+static bool save_is_due(const tg_run *run)
+{
+    const tg_config *cfg = run->cfg;
+    if (cfg->checkpoint.every > 0 && run->core->done % cfg->checkpoint.every == 0) return true;
+    return cfg->checkpoint.seconds > 0 && tg_clock_seconds() - run->saved_at >= cfg->checkpoint.seconds;
+}
+
+/* The last save of a run is waited for; its failure is the run's failure. */
+static teng_status save_last(tg_run *run)
+{
+    if (run->saved_step != run->core->done) save(run);
+    const teng_status status = tg_ckpt_writer_wait(run->writer);
+    tg_error error;
+    tg_error_take(&error);
+    report_saves(run);
+    return status == TENG_OK ? TENG_OK : tg_error_give(&error);
+}
+
+teng_status tg_run_save_model(tg_run *run)
+{
+    char *dir = tg_path_join(run->cfg->run.dir, "model");
+    tg_ckpt_item *items = NULL;
+    size_t n = 0, params = 0;
+    json_t *config = NULL, *generation = json_object();
+    teng_status status = dir && generation ? tg_core_items(run->core, &items, &n) : TENG_MEMORY;
+    for (size_t i = 0; i < n; i++)
+        if (tg_store_find(run->core->store, items[i].name)->kind == TG_STORE_PARAM)
+            items[params++] = items[i];
+    const char *text = teng_lm_config(run->lm);
+    if (status == TENG_OK) status = tg_json_parse("config.json", text, strlen(text), &config);
+    const int64_t eos = tg_tokenizer_eos(run->tokenizer);
+    if (status == TENG_OK && eos >= 0) json_object_set_new(generation, "eos_token_id", json_integer(eos));
+    if (status == TENG_OK) {
+        const tg_hf_folder folder = {.config = config,
+                                     .generation_config = generation,
+                                     .items = items,
+                                     .item_count = params,
+                                     .tokenizer_dir = run->cfg->run.dir};
+        status = tg_hf_save(dir, &folder);
+    }
+    json_decref(config);
+    json_decref(generation);
+    tg_free(items);
+    tg_free(dir);
+    return status;
+}
+
+/* ---- evaluation ---- */
+static teng_status evaluate(tg_run *run, tg_core_eval_result *out)
+{
+    tg_source source = tg_source_of_loader(run->val);
+    TG_TRY(source.seek(source.user, 0));
+    return tg_core_eval(run->core, &source, run->cfg->train.eval_batches, run->tokenizer, out);
+}
+
+static double bits_per_byte(const tg_core_eval_result *r)
+{
+    return r->bytes ? r->loss * (double)r->tokens / (double)r->bytes / log(2.0) : NAN;
+}
+
+teng_status tg_run_eval(tg_run *run, double *loss, double *bits)
+{
+    if (!run->val)
+        return tg_fail(TENG_INVALID, "%s",
+                       run->no_val ? run->no_val : "data.val_fraction is 0: nothing is held back");
+    tg_core_eval_result r;
+    TG_TRY(evaluate(run, &r));
+    *loss = r.loss;
+    *bits = bits_per_byte(&r);
+    return TENG_OK;
+}
+
+static teng_status evaluate_and_tell(tg_run *run)
+{
+    tg_core_eval_result r;
+    TG_TRY(evaluate(run, &r));
+    const tg_metrics_eval line = {run->core->done, (float)r.loss, bits_per_byte(&r), r.tokens};
+    keep_books(run, tg_metrics_put_eval(run->metrics, &line));
+    tg_run_event event = {.val_loss = r.loss, .bits_per_byte = line.bits_per_byte};
+    event.kind = TG_RUN_EVAL;
+    tell(run, &event);
+    return TENG_OK;
+}
+
+/* ---- steps ---- */
+typedef struct pace {
+    double begin, last; /* clock seconds: of the loop, of the last step */
+    int64_t first_step;
+    int dropped; /* in a row */
+} pace;
+
+static void tell_step(tg_run *run, pace *p, const tg_core_result *r, double lr)
+{
+    const double now = tg_clock_seconds(), seconds = now - p->last;
+    const double rate = seconds > 0 ? (double)r->tokens / seconds : 0;
+    const double flops = tg_lm_flops_per_token(&run->info, run->cfg->train.seq_len);
+    const double mfu = run->peak_flops > 0 ? rate * flops / run->peak_flops : NAN;
+    const tg_metrics_step line = {.step = run->core->done,
+                                  .epoch = run->core->epoch,
+                                  .loss = (float)r->loss,
+                                  .lr = (float)lr,
+                                  .grad_norm = (float)r->grad_norm,
+                                  .tokens = run->core->tokens,
+                                  .tokens_per_s = rate,
+                                  .mfu = mfu,
+                                  .step_ms = seconds * 1e3};
+    keep_books(run, tg_metrics_put_step(run->metrics, &line));
+    const double mean = (now - p->begin) / (double)(run->core->done - p->first_step);
+    tg_run_event event = {.loss = r->loss,
+                          .lr = lr,
+                          .grad_norm = r->grad_norm,
+                          .tokens = r->tokens,
+                          .tokens_per_s = rate,
+                          .mfu = mfu,
+                          .step_ms = seconds * 1e3,
+                          .seconds_left = mean * (double)(run->cfg->train.steps - run->core->done)};
+    event.kind = TG_RUN_STEP;
+    tell(run, &event);
+    p->last = now;
+}
+
+static teng_status one_step(tg_run *run, pace *p)
+{
+    const double lr = tg_schedule_lr(run->cfg, run->core->done + 1);
+    tg_core_result r;
+    TG_TRY(tg_core_train_step(run->core, &run->source, lr, &r));
+    tell_step(run, p, &r, lr);
+    if (r.finite) {
+        p->dropped = 0;
+        return TENG_OK;
+    }
+    char text[200];
+    snprintf(text, sizeof text,
+             "step %lld was dropped: loss %g, gradient norm %g; weights and optimizer are unchanged",
+             (long long)run->core->done, r.loss, r.grad_norm);
+    keep_books(run, tg_metrics_put_note(run->metrics, run->core->done, text));
+    tell_text(run, TG_RUN_NOTE, text);
+    if (++p->dropped < MAX_DROPPED) return TENG_OK;
+    return tg_fail(TENG_NUMERIC,
+                   "%d steps in a row had a loss or gradient that is not finite: lower optimizer.lr, or look "
+                   "at the data; the last checkpoint is from before",
+                   MAX_DROPPED);
+}
+
+static bool is_over(const tg_run *run, const pace *p)
+{
+    const tg_config *cfg = run->cfg;
+    return run->core->done >= cfg->train.steps || stop_requested ||
+           (cfg->train.max_seconds > 0 && tg_clock_seconds() - p->begin >= cfg->train.max_seconds);
+}
+
+static teng_status loop(tg_run *run, pace *p)
+{
+    const int64_t every = run->cfg->train.eval_every;
+    while (!is_over(run, p)) {
+        TG_TRY(one_step(run, p));
+        report_saves(run);
+        const bool more = run->core->done < run->cfg->train.steps;
+        if (run->val && every > 0 && run->core->done % every == 0 && more) {
+            TG_TRY(evaluate_and_tell(run));
+            p->last = tg_clock_seconds();
+        }
+        if (save_is_due(run) && more && !stop_requested) {
+            save(run);
+            p->last = tg_clock_seconds();
+        }
+    }
+    return TENG_OK;
+}
+
+static teng_status finish(tg_run *run)
+{
+    if (run->val && run->core->done >= run->cfg->train.steps) TG_TRY(evaluate_and_tell(run));
+    TG_TRY(save_last(run));
+    TG_TRY(tg_run_save_model(run));
+    if (stop_requested)
+        return tg_fail(TENG_INTERRUPTED, "stopped at step %lld of %lld; everything is saved",
+                       (long long)run->core->done, (long long)run->cfg->train.steps);
+    tell_text(run, TG_RUN_DONE, run->cfg->run.dir);
+    return TENG_OK;
+}
+
+teng_status tg_run_train(tg_run *run, tg_run_sink *sink, void *user)
+{
+    run->sink = sink;
+    run->user = user;
+    tell_text(run, TG_RUN_STARTED, run->cfg->run.dir);
+    if (run->no_val) tell_text(run, TG_RUN_NOTE, run->no_val);
+    if (run->core->done >= run->cfg->train.steps)
+        tell_text(run, TG_RUN_NOTE, "all steps were done before; train.steps=N with a larger N goes on");
+    pace p = {.begin = tg_clock_seconds(), .first_step = run->core->done};
+    p.last = p.begin;
+    teng_status status = loop(run, &p);
+    if (status == TENG_OK) return finish(run);
+    tg_error error;
+    tg_error_take(&error);
+    if (run->cfg->checkpoint.on_error && run->core->done > 0 && save_last(run) != TENG_OK) teng_error_clear();
+    return tg_error_give(&error);
+}

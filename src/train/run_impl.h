@@ -1,0 +1,43 @@
+/* Inside of a run, shared by run_open.c (making and reopening), run.c (the loop) and plan_text.c. */
+#ifndef TG_TRAIN_RUN_IMPL_H
+#define TG_TRAIN_RUN_IMPL_H
+
+#include "base/file.h"
+#include "ckpt/hf_folder.h"
+#include "device/cpu_info.h"
+#include "monitor/metrics.h"
+#include "train/core.h"
+
+struct tg_run {
+    tg_config *owned; /* of a resumed run */
+    const tg_config *cfg;
+    tg_lock *lock;
+    tg_tokenizer *tokenizer;
+    teng_cell *lm;
+    tg_lm_info info;
+    tg_core *core;
+    tg_loader *train, *val; /* val NULL: nothing is held back */
+    char *no_val;           /* why val is NULL; NULL when that was asked for */
+    tg_source source;
+    tg_ckpt_writer *writer;
+    tg_metrics *metrics;
+    double peak_flops; /* of f32, measured; 0: unknown */
+    tg_run_sink *sink;
+    void *user;
+    int64_t saved_step; /* of the last checkpoint submitted, -1: none */
+    double saved_at;    /* clock seconds */
+};
+
+/* Pieces that planning shares with training. */
+teng_status tg_run_open_tokenizer(const tg_config *cfg, tg_tokenizer **out);
+/* The cell of model.*: config.json of model.from, overridden by the keys that are given; vocab_size unset is
+ * the tokenizer's (which may be NULL when it is set). Checks the sequence length against hard positions. */
+teng_status tg_run_open_model(const tg_config *cfg, const tg_tokenizer *tokenizer, teng_cell **out,
+                              tg_lm_info *info);
+tg_step_options tg_run_step_options(const tg_config *cfg);
+/* context.cpu_isa, context.plugins. */
+teng_status tg_run_prepare_context(const tg_config *cfg);
+/* Writes <run.dir>/model, a Hugging Face style folder. */
+teng_status tg_run_save_model(tg_run *run);
+
+#endif
