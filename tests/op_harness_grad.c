@@ -166,6 +166,21 @@ static void check_directions(hx *h, const hx_case *x, int o, const double *cotan
     }
 }
 
+/* Each input alone must get the same gradient as with the others. */
+static void check_alone(hx *h, const hx_case *x, int o, double *cotangent, int i, const double *grad)
+{
+    net n;
+    double *all[TENG_CASE_MAX_IN] = {0};
+    const bool ready = net_build(x, o, i, &n) == TENG_OK;
+    if (ready && n.grad[i] && !tg_desc_equal(&n.grad[i]->desc, &x->in[i])) n.grad[i] = NULL;
+    if (!ready || net_gradients(x, &n, cotangent, all) != TENG_OK)
+        hx_fail(h, x, "the gradient of input %d alone fails", i);
+    else if (!all[i] != !grad || (grad && !(hx_distance(all[i], grad, tg_desc_numel(&x->in[i])) <= 1e-12)))
+        hx_fail(h, x, "the gradient of input %d alone differs from the one with others", i);
+    tg_free(all[i]);
+    tg_graph_destroy(&n.g);
+}
+
 /* False when the rule refuses a gradient into this output. */
 static bool check_output(hx *h, const hx_case *x, int o)
 {
@@ -188,20 +203,8 @@ static bool check_output(hx *h, const hx_case *x, int o)
         for (int i = 0; i < x->call.n_in; i++)
             if (wants_grad(x, i)) check_directions(h, x, o, cotangent, i, grad[i]);
     tg_graph_destroy(&n.g);
-    /* Each input alone must get the same gradient as with the others. */
-    for (int i = 0; built && i < x->call.n_in; i++) {
-        double *alone[TENG_CASE_MAX_IN] = {0};
-        if (!wants_grad(x, i)) continue;
-        const bool ready = net_build(x, o, i, &n) == TENG_OK;
-        if (ready && n.grad[i] && !tg_desc_equal(&n.grad[i]->desc, &x->in[i])) n.grad[i] = NULL;
-        if (!ready || net_gradients(x, &n, cotangent, alone) != TENG_OK)
-            hx_fail(h, x, "the gradient of input %d alone fails", i);
-        else if (!alone[i] != !grad[i] ||
-                 (grad[i] && !(hx_distance(alone[i], grad[i], tg_desc_numel(&x->in[i])) <= 1e-12)))
-            hx_fail(h, x, "the gradient of input %d alone differs from the one with others", i);
-        tg_free(alone[i]);
-        tg_graph_destroy(&n.g);
-    }
+    for (int i = 0; built && i < x->call.n_in; i++)
+        if (wants_grad(x, i)) check_alone(h, x, o, cotangent, i, grad[i]);
     for (int i = 0; i < x->call.n_in; i++)
         tg_free(grad[i]);
     tg_free(cotangent);

@@ -1,38 +1,54 @@
-/* Kernel of dropout: draws 64 elements at a time, so that the generator's rounds run in vectors. */
+/* Kernel of dropout: draws 64 elements at a time, the generator's rounds in vectors. Words are little-endian
+ * pairs. */
 #include "op/cpu_kernel.h"
 #include "op/cpu_rows.h"
 #include "op/dropout/dropout.h"
 #include "tensor/desc.h"
 
-#define DRAW 16 /* counters at a time: 64 elements */
+#define DRAW 16             /* counters at a time: 64 elements */
+#define PAIR (TG_LANES / 2) /* 64-bit lanes of a register */
 
-/* Words of counters first … first + DRAW - 1 in element order. As tg_philox, counters abreast. */
-TG_INLINE void draw(uint64_t key, uint64_t first, uint64_t hi, uint32_t *words)
+typedef uint64_t wide __attribute__((vector_size(8 * PAIR)));
+
+TG_INLINE wide mul32(wide a, uint32_t b) /* the low halves of the lanes, to 64 bits */
 {
-    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-    uint32_t c0[DRAW], c1[DRAW], c2[DRAW], c3[DRAW];
-    for (int l = 0; l < DRAW; l++) {
-        c0[l] = (uint32_t)(first + (uint64_t)l);
-        c1[l] = (uint32_t)((first + (uint64_t)l) >> 32);
-        c2[l] = (uint32_t)hi;
-        c3[l] = (uint32_t)(hi >> 32);
-    }
-    for (int round = 0; round < 10; round++) {
-        for (int l = 0; l < DRAW; l++) {
-            const uint64_t p0 = (uint64_t)0xD2511F53u * c0[l], p1 = (uint64_t)0xCD9E8D57u * c2[l];
-            c0[l] = (uint32_t)(p1 >> 32) ^ c1[l] ^ k0;
-            c2[l] = (uint32_t)(p0 >> 32) ^ c3[l] ^ k1;
-            c1[l] = (uint32_t)p1;
-            c3[l] = (uint32_t)p0;
+#if defined(TG_V512)
+    return (wide)_mm512_mul_epu32((__m512i)a, _mm512_set1_epi64((long long)b));
+#elif defined(TG_V256)
+    return (wide)_mm256_mul_epu32((__m256i)a, _mm256_set1_epi64x((long long)b));
+#elif defined(TG_V128)
+    return (wide)_mm_mul_epu32((__m128i)a, _mm_set1_epi64x((long long)b));
+#else
+    return (a & 0xffffffffu) * b;
+#endif
+}
+
+/* Words of counters first … first + DRAW - 1, two in each element, in element order. As tg_philox, PAIR
+ * counters abreast, a 32-bit number in each 64-bit lane. */
+TG_INLINE void draw(uint64_t key, uint64_t first, uint64_t hi, uint64_t *words)
+{
+    const uint64_t low = 0xffffffffu;
+    for (int at = 0; at < DRAW; at += PAIR) {
+        uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+        wide index = first + (uint64_t)at - (wide){0}, c2 = (hi & low) - (wide){0},
+             c3 = (hi >> 32) - (wide){0};
+        for (int l = 0; l < PAIR; l++)
+            index[l] += (uint64_t)l;
+        wide c0 = index & low, c1 = index >> 32;
+        for (int round = 0; round < 10; round++) {
+            const wide p0 = mul32(c0, 0xD2511F53u), p1 = mul32(c2, 0xCD9E8D57u);
+            c0 = (p1 >> 32) ^ c1 ^ (uint64_t)k0;
+            c2 = (p0 >> 32) ^ c3 ^ (uint64_t)k1;
+            c1 = p1 & low;
+            c3 = p0 & low;
+            k0 += 0x9E3779B9u;
+            k1 += 0xBB67AE85u;
         }
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    for (int l = 0; l < DRAW; l++) {
-        words[4 * l] = c0[l];
-        words[4 * l + 1] = c1[l];
-        words[4 * l + 2] = c2[l];
-        words[4 * l + 3] = c3[l];
+        const wide front = c0 | c1 << 32, back = c2 | c3 << 32;
+        for (int l = 0; l < PAIR; l++) {
+            words[2 * (at + l)] = front[l];
+            words[2 * (at + l) + 1] = back[l];
+        }
     }
 }
 
@@ -44,12 +60,12 @@ static void dropout_block(const void *ctx, int64_t begin, int64_t end) /* begin:
     const tg_vu threshold = tg_dropout_threshold(attr->p) - (tg_vu){0};
     const tg_vf scale = tg_v_set((float)(1 / (1 - attr->p)));
     for (int64_t at = begin; at < end; at += 4 * DRAW) {
-        uint32_t words[4 * DRAW];
+        uint64_t words[2 * DRAW];
         draw(rng[0], (uint64_t)at / 4, hi, words);
         TG_FLOAT_SWITCH(
             a->call->in[0].dtype, T, TG_VECTORS(i, len, at, end < at + 4 * DRAW ? end : at + 4 * DRAW) {
                 tg_vu word;
-                memcpy(&word, words + (i - at), sizeof word);
+                memcpy(&word, (const uint32_t *)words + (i - at), sizeof word);
                 const tg_vf kept = tg_v_load_part(T, a->in[0], i, len) * scale;
                 tg_v_store_part(T, a->out[0], i,
                                 tg_v_select((tg_vi)(word >= threshold), kept, tg_v_set(0.0f)), len);
