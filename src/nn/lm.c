@@ -40,8 +40,8 @@ static teng_tensor *lm_forward(teng_cell *self, teng_tensor *const *in, int n_in
 {
     const lm_data *lm = teng_cell_data(self);
     if (n_in != 1 && n_in != 2)
-        return tg_cell_fail(self, TENG_INVALID, "called with %d operands, takes tokens, or tokens and labels",
-                            n_in);
+        return tg_cell_fail(self, TENG_INVALID,
+                            "called with %d operands, takes tokens, or tokens and labels or rows", n_in);
     if (!check_tokens(self, lm, in[0])) return NULL;
     if (teng_is_training() && lm->attn_drop > 0)
         return tg_cell_fail(self, TENG_UNSUPPORTED,
@@ -50,6 +50,10 @@ static teng_tensor *lm_forward(teng_cell *self, teng_tensor *const *in, int n_in
     teng_tensor *h = teng_call(lm->backbone, in[0]);
     teng_tensor *w = h ? teng_value(lm->head) : NULL;
     if (n_in == 1) return teng_linear(h, w, NULL, false);
+    if (teng_tensor_desc(in[1])->ndim == 1) { /* rows */
+        teng_tensor *rows_nc = teng_embedding(teng_reshape(h, TENG_DIMS(-1, lm->info.hidden_size)), in[1]);
+        return teng_linear(rows_nc, w, NULL, false);
+    }
     return teng_linear_cross_entropy(h, w, in[1], TENG_IGNORE_INDEX);
 }
 

@@ -1,0 +1,303 @@
+/*
+ * A trained model at work: continuing text and being measured on text. Every new token runs the model on the
+ * whole window, padded on the right to one of a few lengths (attention is causal, so padding changes
+ * nothing), and only the last position meets the output head. Past keys and values are not kept between
+ * tokens.
+ */
+#include "base/fail.h"
+#include "base/rng.h"
+#include "tensor/desc.h"
+#include "train/lm_impl.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SHORTEST_WINDOW 32
+#define TAIL 8           /* tokens decoded again with a new one, whose text may depend on them */
+#define EVAL_TOKENS 2048 /* of one evaluation batch, about */
+
+/* ---- choosing a token ---- */
+typedef struct candidate {
+    float logit;
+    uint32_t id;
+    double weight;
+} candidate;
+
+typedef struct writing { /* one text in the making */
+    tg_lm *lm;
+    const tg_sampling *sampling;
+    uint64_t key;
+    tg_ids ids; /* prompt and what was added */
+    int32_t *window;
+    float *logits;
+    candidate *candidates; /* [usable] */
+    size_t n_candidates;
+    tg_strbuf before, after; /* scratch */
+    tg_strbuf held;          /* bytes of a character that is not whole yet */
+    tg_text_sink *sink;
+    void *user;
+} writing;
+
+static int by_logit(const void *a, const void *b)
+{
+    const candidate *x = a, *y = b;
+    if (x->logit != y->logit) return x->logit < y->logit ? 1 : -1;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+/* Tokens that have a text; *best is the most likely, the lowest of equals. */
+static teng_status collect(writing *w, uint32_t *best)
+{
+    float top = 0;
+    w->n_candidates = 0;
+    for (uint32_t id = 0; id < w->lm->usable; id++) {
+        size_t len;
+        const float logit = w->logits[id];
+        if (!tg_tokenizer_token(w->lm->tokenizer, id, &len)) continue;
+        if (isnan(logit) || logit == INFINITY)
+            return tg_fail(TENG_NUMERIC,
+                           "the model gave %g as the logit of token %u: its weights are damaged",
+                           (double)logit, id);
+        if (w->n_candidates == 0 || logit > top) {
+            top = logit;
+            *best = id;
+        }
+        w->candidates[w->n_candidates++] = (candidate){.logit = logit, .id = id};
+    }
+    return w->n_candidates ? TENG_OK : tg_fail(TENG_FORMAT, "the tokenizer has no tokens");
+}
+
+/* Weights are softmax(logit / temperature) without the division by their sum. Cuts the list to the likeliest
+ * that hold top_p of the sum. Returns the sum of the rest. */
+static double weigh(writing *w, float top)
+{
+    const tg_sampling *s = w->sampling;
+    double sum = 0, kept = 0;
+    for (size_t i = 0; i < w->n_candidates; i++) {
+        candidate *c = &w->candidates[i];
+        c->weight = exp(((double)c->logit - (double)top) / s->temperature);
+        sum += c->weight;
+    }
+    if (s->top_p >= 1) return sum;
+    size_t n = 0;
+    while (n < w->n_candidates && (n == 0 || kept < s->top_p * sum))
+        kept += w->candidates[n++].weight;
+    w->n_candidates = n;
+    return kept;
+}
+
+static teng_status choose(writing *w, int64_t draw, uint32_t *id)
+{
+    const tg_sampling *s = w->sampling;
+    TG_TRY(collect(w, id));
+    if (s->temperature == 0) return TENG_OK;
+    const float top = w->logits[*id];
+    if (s->top_k > 0 || s->top_p < 1) qsort(w->candidates, w->n_candidates, sizeof *w->candidates, by_logit);
+    if (s->top_k > 0 && (uint64_t)s->top_k < w->n_candidates) w->n_candidates = (size_t)s->top_k;
+    double left = weigh(w, top) * tg_rng_double(w->key, (uint64_t)draw);
+    for (size_t i = 0; i < w->n_candidates; i++) {
+        if (w->candidates[i].weight > 0) *id = w->candidates[i].id;
+        left -= w->candidates[i].weight;
+        if (left < 0) break;
+    }
+    return TENG_OK;
+}
+
+/* ---- one forward ---- */
+static int64_t window_length(const tg_lm_info *info, int64_t n)
+{
+    int64_t t = SHORTEST_WINDOW;
+    while (t < n && t < info->max_positions)
+        t *= 2;
+    return t < info->max_positions ? t : info->max_positions;
+}
+
+/* Logits of what follows the last token. */
+static teng_status predict(writing *w)
+{
+    tg_lm *lm = w->lm;
+    int64_t n = (int64_t)w->ids.len, skip = 0;
+    if (n > lm->info.max_positions) skip = n - lm->info.max_positions;
+    n -= skip;
+    const int64_t dims[2] = {1, window_length(&lm->info, n)}, one = 1;
+    for (int64_t i = 0; i < dims[1]; i++)
+        w->window[i] = i < n ? (int32_t)w->ids.data[skip + i] : 0;
+    const int32_t row = (int32_t)(n - 1);
+    /* A forward leaves out the last operand, which in training is the labels. */
+    const teng_desc desc[3] = {tg_desc_make(TENG_I32, 2, dims), tg_desc_make(TENG_I32, 1, &one),
+                               tg_desc_make(TENG_I32, 0, NULL)};
+    const tg_step_feed feed = {.in_desc = desc,
+                               .in = (const void *const[]){w->window, &row, NULL},
+                               .in_name = (const char *const[]){"tokens", "rows", "labels"},
+                               .n_in = 3,
+                               .weight = 1.0};
+    return tg_step_forward(lm->core->step, &feed, w->logits, sizeof(float) * (size_t)lm->info.vocab_size);
+}
+
+/* ---- text out ---- */
+/* Bytes at the end that begin a character and do not end it. */
+static size_t unfinished(const char *text, size_t n)
+{
+    for (size_t back = 1; back <= 3 && back <= n; back++) {
+        const unsigned char c = (unsigned char)text[n - back];
+        if ((c & 0xC0) == 0x80) continue; /* a later byte of a character */
+        const size_t len = c >= 0xF0 ? 4 : c >= 0xE0 ? 3 : c >= 0xC0 ? 2 : 1;
+        return len > back ? back : 0;
+    }
+    return 0;
+}
+
+/* Hands over the held bytes, all of them or whole characters only. False: the sink wants no more. */
+static bool hand_over(writing *w, bool all)
+{
+    const size_t rest = all ? 0 : unfinished(tg_strbuf_str(&w->held), w->held.len);
+    const size_t n = w->held.len - rest;
+    if (n == 0) return true;
+    const bool more = w->sink(w->user, w->held.data, n);
+    memmove(w->held.data, w->held.data + n, rest);
+    w->held.len = rest;
+    w->held.data[rest] = '\0';
+    return more;
+}
+
+/* The text that a new token adds is the difference that it makes to the text of the last few. */
+static teng_status append(writing *w, uint32_t id, bool *more)
+{
+    const size_t n = w->ids.len, begin = n > TAIL ? n - TAIL : 0;
+    if (!tg_vec_push(&w->ids, id)) return TENG_MEMORY;
+    tg_strbuf_clear(&w->before);
+    tg_strbuf_clear(&w->after);
+    const tg_tokenizer *t = w->lm->tokenizer;
+    TG_TRY(tg_tokenizer_decode(t, w->ids.data + begin, n - begin, true, &w->before));
+    TG_TRY(tg_tokenizer_decode(t, w->ids.data + begin, n + 1 - begin, true, &w->after));
+    if (w->after.len > w->before.len)
+        tg_strbuf_add(&w->held, w->after.data + w->before.len, w->after.len - w->before.len);
+    if (w->held.failed || w->before.failed || w->after.failed)
+        return tg_fail(TENG_MEMORY, "out of memory for the text");
+    *more = hand_over(w, false);
+    return TENG_OK;
+}
+
+/* ---- generation ---- */
+static bool is_end(const tg_lm *lm, uint32_t id)
+{
+    for (size_t i = 0; i < lm->ends.len; i++)
+        if (lm->ends.data[i] == id) return true;
+    return false;
+}
+
+/* The prompt as the tokenizer's template has it, but for an end token behind it; a text must begin somewhere.
+ */
+static teng_status encode_prompt(writing *w, const char *prompt, size_t len)
+{
+    const tg_tokenizer *t = w->lm->tokenizer;
+    const int64_t eos = tg_tokenizer_eos(t), bos = tg_tokenizer_bos(t);
+    tg_ids plain = {0};
+    teng_status status = tg_tokenizer_encode(t, prompt, len, TG_ENCODE_SPECIAL, &plain);
+    const bool own_end = plain.len && (int64_t)plain.data[plain.len - 1] == eos;
+    const size_t least = plain.len;
+    tg_vec_free(&plain);
+    if (status == TENG_OK)
+        status = tg_tokenizer_encode(t, prompt, len, TG_ENCODE_SPECIAL | TG_ENCODE_TEMPLATE, &w->ids);
+    if (status != TENG_OK) return status;
+    if (!own_end && w->ids.len > least && w->ids.len > 1 && (int64_t)w->ids.data[w->ids.len - 1] == eos)
+        w->ids.len--;
+    if (w->ids.len) return TENG_OK;
+    const int64_t first = bos >= 0 ? bos : eos;
+    if (first < 0)
+        return tg_fail(TENG_INVALID, "the prompt is empty and the tokenizer has no token that begins or ends "
+                                     "a text: give a prompt");
+    return tg_vec_push(&w->ids, (uint32_t)first) ? TENG_OK : TENG_MEMORY;
+}
+
+static teng_status check_sampling(const tg_sampling *s)
+{
+    if (!(s->temperature >= 0) || isinf(s->temperature))
+        return tg_fail(TENG_INVALID, "temperature %g: it must be 0 (the likeliest token) or more",
+                       s->temperature);
+    if (!(s->top_p > 0 && s->top_p <= 1))
+        return tg_fail(TENG_INVALID, "top-p %g: it must be in (0, 1]; 1 keeps all tokens", s->top_p);
+    if (s->top_k < 0)
+        return tg_fail(TENG_INVALID, "top-k %lld: it must be 0 (all tokens) or more", (long long)s->top_k);
+    if (s->max_tokens < 0)
+        return tg_fail(TENG_INVALID, "%lld tokens cannot be generated", (long long)s->max_tokens);
+    return TENG_OK;
+}
+
+static teng_status write_text(writing *w)
+{
+    bool more = true;
+    for (int64_t i = 0; i < w->sampling->max_tokens && more; i++) {
+        uint32_t id;
+        TG_TRY(predict(w));
+        TG_TRY(choose(w, i, &id));
+        if (is_end(w->lm, id)) break;
+        TG_TRY(append(w, id, &more));
+    }
+    if (more) hand_over(w, true);
+    return TENG_OK;
+}
+
+teng_status tg_lm_generate(tg_lm *lm, const char *prompt, size_t prompt_len, const tg_sampling *sampling,
+                           tg_text_sink *sink, void *user)
+{
+    TG_TRY(check_sampling(sampling));
+    writing w = {.lm = lm,
+                 .sampling = sampling,
+                 .key = tg_rng_key(sampling->seed, "sample"),
+                 .sink = sink,
+                 .user = user};
+    teng_status status = encode_prompt(&w, prompt, prompt_len);
+    if (status == TENG_OK) {
+        w.window = tg_calloc((size_t)lm->info.max_positions, sizeof *w.window);
+        w.logits = tg_calloc((size_t)lm->info.vocab_size, sizeof *w.logits);
+        w.candidates = tg_calloc((size_t)lm->usable + 1, sizeof *w.candidates);
+        status = w.window && w.logits && w.candidates ? write_text(&w) : TENG_MEMORY;
+    }
+    tg_vec_free(&w.ids);
+    tg_free(w.window);
+    tg_free(w.logits);
+    tg_free(w.candidates);
+    tg_strbuf_free(&w.before);
+    tg_strbuf_free(&w.after);
+    tg_strbuf_free(&w.held);
+    return status;
+}
+
+/* ---- evaluation ---- */
+teng_status tg_lm_eval(tg_lm *lm, const char *const *files, size_t n, int64_t seq_len, tg_eval_result *out)
+{
+    const int64_t len = seq_len > 0 ? seq_len : lm->info.max_positions;
+    const tg_loader_options options = {.files = files,
+                                       .n_files = (int)n,
+                                       .tokenizer = lm->tokenizer,
+                                       .corpus = {.add_eos = true},
+                                       .split = TG_SPLIT_ALL,
+                                       .eos = tg_tokenizer_eos(lm->tokenizer),
+                                       .vocab_limit = (uint32_t)lm->info.vocab_size,
+                                       .seq_len = len,
+                                       .rows = len < EVAL_TOKENS ? EVAL_TOKENS / len : 1,
+                                       .ranks = 1,
+                                       .packing = TG_PACK_CROSS,
+                                       .once = true,
+                                       .pad = -1};
+    tg_loader *loader;
+    TG_TRY(tg_loader_open(&options, &loader));
+    const tg_source source = tg_source_of_loader(loader);
+    tg_core_eval_result r;
+    const teng_status status = tg_core_eval(lm->core, &source, 0, lm->tokenizer, &r);
+    const tg_loader_info info = tg_loader_info_get(loader);
+    tg_loader_close(&loader);
+    if (status != TENG_OK) return status;
+    *out = (tg_eval_result){
+        .nats_per_token = r.loss,
+        .bits_per_byte = r.bytes ? r.loss * (double)r.tokens / (double)r.bytes / log(2.0) : NAN,
+        .perplexity = exp(r.loss),
+        .tokens = r.tokens,
+        .bytes = r.bytes,
+        .windows = (int64_t)info.samples,
+        .window_len = len,
+    };
+    return TENG_OK;
+}
