@@ -74,7 +74,7 @@ static teng_status model_json(const tg_config *cfg, const tg_tokenizer *tokenize
 teng_status tg_run_open_model(const tg_config *cfg, const tg_tokenizer *tokenizer, teng_cell **out,
                               tg_lm_info *info)
 {
-    json_t *json;
+    json_t *json = NULL;
     TG_TRY(model_json(cfg, tokenizer, &json));
     char *text = tg_json_text(json, 0);
     json_decref(json);
