@@ -40,11 +40,21 @@ teng_status tg_corpus_prepare(const tg_tokenizer *t, const tg_corpus_options *op
                               const char *train_path, const char *val_path, tg_corpus_report *report,
                               void *user, tg_corpus_result *result);
 /* All documents as one token array in memory; no split (the loader splits). .jsonl lines with "prompt" and
- * "completion" and no text field: only the completion (and the end token) is scored. */
+ * "completion" and no text field: only the completion (and the end token) is scored; token files cannot hold
+ * that, so prepare refuses such lines. */
 teng_status tg_corpus_load(const tg_tokenizer *t, const tg_corpus_options *options, const char *const *inputs,
                            int n_inputs, tg_token_file **out);
-/* True when document number d belongs to the validation part. */
-bool tg_corpus_is_val(uint64_t seed, uint64_t d, double val_fraction);
+/* The split of `documents` documents: number d is validation when its draw is below the fraction. Where that
+ * leaves a part empty, the document with the smallest (largest) draw goes there all the same: forced, else
+ * -1. An error for a fraction outside [0, 1) and for a single document. */
+typedef struct tg_corpus_split {
+    uint64_t key;
+    double val_fraction;
+    int64_t forced_val, forced_train;
+} tg_corpus_split;
+teng_status tg_corpus_split_make(uint64_t seed, uint64_t documents, double val_fraction,
+                                 tg_corpus_split *out);
+bool tg_corpus_is_val(const tg_corpus_split *split, uint64_t d);
 /* True when the path names text (a folder, .txt, .md, .jsonl, …) rather than token files (.tok, .bin, .idx,
  * .u16, .u32). */
 bool tg_corpus_is_text(const char *path);

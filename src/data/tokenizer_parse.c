@@ -344,7 +344,8 @@ static uint64_t hash_of(const tg_tokenizer *t, const json_t *root)
     h = tg_hash64(&sum, sizeof sum, h);
     static const char *const steps[] = {"normalizer", "pre_tokenizer"};
     for (int i = 0; i < 2; i++) {
-        char *text = tg_json_text(json_object_get(root, steps[i]), 0);
+        const json_t *step = json_object_get(root, steps[i]);
+        char *text = step ? tg_json_text(step, 0) : NULL;
         if (text) h = tg_hash64(text, strlen(text), h);
         tg_free(text);
     }
