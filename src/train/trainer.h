@@ -40,7 +40,8 @@ typedef struct tg_step_result {
     double grad_norm;
     bool finite;
 } tg_step_result;
-/* root and store are borrowed. Planning touches no parameter: the store gets entries when a step first runs. */
+/* root and store are borrowed. Planning touches no parameter: the store gets entries when a step first runs.
+ */
 teng_status tg_step_create(teng_cell *root, tg_store *store, const tg_step_options *options, tg_step **out);
 void tg_step_destroy(tg_step **step);
 /* One optimizer step number `step` (from 1, for bias correction and dropout) over feeds[micro_batches]. A
@@ -57,7 +58,13 @@ teng_status tg_step_plan(tg_step *s, const tg_step_feed *shapes, bool training, 
 const char *tg_step_pass_report(const tg_step *s);
 
 /* ---- schedule (train/schedule.c): learning rate of step 1 … steps ---- */
-double tg_schedule_lr(const tg_config *cfg, int64_t step);
+typedef struct tg_schedule {
+    tg_cfg_schedule kind;
+    double lr, min_lr_ratio;
+    int64_t steps, warmup_steps, decay_steps; /* decay_steps: wsd only */
+} tg_schedule;
+double tg_schedule_at(const tg_schedule *schedule, int64_t step);
+double tg_schedule_lr(const tg_config *cfg, int64_t step); /* of the configuration's schedule */
 
 /* ---- a run (train/run.c) ---- */
 typedef struct tg_run tg_run;
