@@ -1,0 +1,183 @@
+/*
+ * attention on the CPU (Dao 2023, algorithm 1): each piece of work is a block of queries of one head, which
+ * goes over the blocks of keys it sees and carries the maximum, the sum of exponentials and the weighted sum
+ * of values of each row. Pieces share nothing, so the number of threads changes no bit. Buffers of the
+ * threads lie in the workspace.
+ */
+#include "base/fail.h"
+#include "base/mem.h"
+#include "op/attention/attention_tile.h"
+#include "op/cpu_kernel.h"
+
+#include <omp.h>
+
+#define PANELS 2        /* of a block of queries: they share each block of keys while it is in cache */
+#define KEYS 64         /* of a block */
+#define LOWEST (-1e30f) /* below every score; finite, so that its difference with itself is 0 */
+
+typedef struct panel {
+    float *queries;            /* [dp][TG_ATT_PANEL], scaled */
+    float *sums;               /* [TG_ATT_PANEL][dp], Σ p · v */
+    float *max, *total, *fall; /* [TG_ATT_PANEL]: of the scores; Σ p; e^(old maximum - new maximum) */
+} panel;
+typedef struct scratch {
+    panel panels[PANELS];
+    float *keys, *values, *scores; /* [KEYS][dp], [KEYS][dp], [KEYS][TG_ATT_PANEL] */
+} scratch;
+
+static int64_t panel_floats(int64_t dp)
+{
+    return TG_ATT_PANEL * (2 * dp + 3);
+}
+static int64_t scratch_floats(int64_t dp)
+{
+    return PANELS * panel_floats(dp) + KEYS * (2 * dp + TG_ATT_PANEL);
+}
+
+static scratch scratch_at(float *f, int64_t dp)
+{
+    scratch s;
+    for (int p = 0; p < PANELS; p++, f += panel_floats(dp)) {
+        float *vectors = f + 2 * TG_ATT_PANEL * dp;
+        s.panels[p] =
+            (panel){f, f + TG_ATT_PANEL * dp, vectors, vectors + TG_ATT_PANEL, vectors + 2 * TG_ATT_PANEL};
+    }
+    s.keys = f;
+    s.values = f + KEYS * dp;
+    s.scores = f + 2 * KEYS * dp;
+    return s;
+}
+
+static teng_status prepare(const teng_op_call *call, teng_prepared *out)
+{
+    int *threads = tg_alloc(sizeof *threads);
+    if (!threads) return TENG_MEMORY;
+    *threads = omp_get_max_threads();
+    const int64_t dp = tg_att_width(call->in[0].dims[3]);
+    *out = (teng_prepared){threads, (size_t)(*threads * scratch_floats(dp)) * sizeof(float)};
+    return TENG_OK;
+}
+
+/* Scores become exponentials; the panel's maxima and totals go on. */
+static void soften(const tg_att_tile *t, int64_t padded, float *scores, panel *p)
+{
+    const bool full = tg_att_full(t, padded);
+    for (int64_t c = 0; c < TG_ATT_PANEL; c += TG_LANES) {
+        const tg_vf before = tg_v_load(TENG_F32, p->max, c);
+        tg_vf max = before, total = tg_v_set(0.0f);
+        for (int64_t j = 0; j < padded; j++) {
+            tg_vf x = tg_v_load(TENG_F32, scores, j * TG_ATT_PANEL + c);
+            if (!full) {
+                const tg_vi seen = tg_att_mask(c, tg_att_col_lo(t, j), tg_att_col_hi(t, j));
+                x = tg_v_select(seen, x, tg_v_set(-INFINITY));
+                tg_v_store(TENG_F32, scores, j * TG_ATT_PANEL + c, x);
+            }
+            max = tg_v_max(max, x);
+        }
+        for (int64_t j = 0; j < padded; j++) {
+            const tg_vf e = tg_att_exp(tg_v_load(TENG_F32, scores, j * TG_ATT_PANEL + c) - max);
+            tg_v_store(TENG_F32, scores, j * TG_ATT_PANEL + c, e);
+            total += e;
+        }
+        const tg_vf fall = tg_att_exp(before - max);
+        tg_v_store(TENG_F32, p->fall, c, fall);
+        tg_v_store(TENG_F32, p->max, c, max);
+        tg_v_store(TENG_F32, p->total, c, tg_v_fma(tg_v_load(TENG_F32, p->total, c), fall, total));
+    }
+}
+
+/* One block of keys for one panel of `queries` queries. */
+static void block(const tg_att_tile *t, int64_t queries, int64_t dp, const scratch *s, panel *p)
+{
+    const int64_t padded = tg_blocks(t->keys, TG_ATT_GROUP) * TG_ATT_GROUP;
+    tg_att_scores(t, padded, t->z->width, s->keys, dp, p->queries, s->scores);
+    soften(t, padded, s->scores, p);
+    for (int64_t i = 0; i < queries; i++)
+        if (p->fall[i] != 1.0f)
+            for (int64_t c = 0; c < dp; c += TG_LANES)
+                tg_v_store(TENG_F32, p->sums, i * dp + c,
+                           tg_v_load(TENG_F32, p->sums, i * dp + c) * p->fall[i]);
+    tg_att_gather(t, queries, s->scores, s->values, dp, p->sums);
+}
+
+static void begin_panel(const teng_kernel_args *args, const tg_attention_sizes *z, int64_t at,
+                        int64_t queries, int64_t dp, panel *p)
+{
+    tg_att_load(args->call->in[0].dtype, p->sums, dp, TG_ATT_PANEL, args->in[0], at, z->heads * z->width,
+                queries, z->width, 1.0f);
+    tg_att_transpose(p->queries, p->sums, dp, z->scale);
+    for (int64_t i = 0; i < TG_ATT_PANEL * dp; i += TG_LANES)
+        tg_v_store(TENG_F32, p->sums, i, tg_v_set(0.0f));
+    for (int64_t i = 0; i < TG_ATT_PANEL; i++) {
+        p->max[i] = LOWEST;
+        p->total[i] = 0.0f;
+    }
+}
+
+static void end_panel(const teng_kernel_args *args, const tg_attention_sizes *z, int64_t at, float *lse,
+                      int64_t queries, int64_t dp, panel *p)
+{
+    for (int64_t i = 0; i < queries; i++) {
+        const bool blind = p->total[i] == 0.0f;
+        lse[i] = blind ? 0.0f : p->max[i] + logf(p->total[i]);
+        p->fall[i] = blind ? 0.0f : 1.0f / p->total[i];
+    }
+    tg_att_store(args->call->in[0].dtype, args->out[0], at, z->heads * z->width, p->sums, dp, queries,
+                 z->width, p->fall);
+}
+
+/* Queries from q0 of head h, batch b. */
+static void piece(const teng_kernel_args *args, const tg_attention_sizes *z, int64_t b, int64_t h, int64_t q0,
+                  float *memory)
+{
+    const teng_dtype dtype = args->call->in[0].dtype;
+    const int64_t dp = tg_att_width(z->width), q_step = z->heads * z->width, k_step = z->groups * z->width;
+    const int64_t k_base = b * z->keys * k_step + h / (z->heads / z->groups) * z->width;
+    const int64_t q_end = q0 + PANELS * TG_ATT_PANEL < z->rows ? q0 + PANELS * TG_ATT_PANEL : z->rows;
+    scratch s = scratch_at(memory, dp);
+    int64_t q_at[PANELS], queries[PANELS];
+    int panels = 0;
+    for (int64_t q = q0; q < q_end; q += TG_ATT_PANEL, panels++) {
+        q_at[panels] = (b * z->rows + q) * q_step + h * z->width;
+        queries[panels] = q_end - q < TG_ATT_PANEL ? q_end - q : TG_ATT_PANEL;
+        begin_panel(args, z, q_at[panels], queries[panels], dp, &s.panels[panels]);
+    }
+    const int64_t keys_end = tg_attention_last(z, q_end - 1) + 1;
+    for (int64_t k0 = tg_attention_first(z, q0) / KEYS * KEYS; k0 < keys_end; k0 += KEYS) {
+        const int64_t keys = z->keys - k0 < KEYS ? z->keys - k0 : KEYS;
+        const int64_t padded = tg_blocks(keys, TG_ATT_GROUP) * TG_ATT_GROUP;
+        tg_att_load(dtype, s.keys, dp, padded, args->in[1], k_base + k0 * k_step, k_step, keys, z->width,
+                    1.0f);
+        tg_att_load(dtype, s.values, dp, padded, args->in[2], k_base + k0 * k_step, k_step, keys, z->width,
+                    1.0f);
+        for (int p = 0; p < panels; p++) {
+            const tg_att_tile t = {z, q0 + p * TG_ATT_PANEL, k0, keys};
+            const int64_t last = t.q0 + queries[p] - 1;
+            if (tg_attention_last(z, last) >= k0 && tg_attention_first(z, t.q0) < k0 + keys)
+                block(&t, queries[p], dp, &s, &s.panels[p]);
+        }
+    }
+    for (int p = 0; p < panels; p++)
+        end_panel(args, z, q_at[p],
+                  (float *)args->out[1] + (b * z->heads + h) * z->rows + q0 + p * TG_ATT_PANEL, queries[p],
+                  dp, &s.panels[p]);
+}
+
+static teng_status run(const teng_kernel_args *args)
+{
+    const tg_attention_sizes z = tg_attention_sizes_of(args->call);
+    const int64_t blocks = tg_blocks(z.rows, PANELS * TG_ATT_PANEL), pieces = z.batch * z.heads * blocks;
+    const int64_t floats = scratch_floats(tg_att_width(z.width));
+    const int threads = *(const int *)args->state;
+    const bool many = z.batch * z.heads * z.rows * (z.keys + z.width) > TG_PARALLEL_MIN;
+#pragma omp parallel for schedule(dynamic) num_threads(threads) if (many && pieces > 1)
+    for (int64_t i = 0; i < pieces; i++) { /* the last queries first: under a causal mask they take longest */
+        const int64_t head = i % (z.batch * z.heads),
+                      q0 = (blocks - 1 - i / (z.batch * z.heads)) * PANELS * TG_ATT_PANEL;
+        piece(args, &z, head / z.heads, head % z.heads, q0,
+              (float *)args->workspace + omp_get_thread_num() * floats);
+    }
+    return TENG_OK;
+}
+
+TG_KERNELS(tg_attention_kernels) = {{"tiles", NULL, prepare, run, tg_free}, {0}};

@@ -1,0 +1,320 @@
+/*
+ * attention_grad on the CPU (Dao 2023, algorithm 2). The unit of work is a tile: a panel of queries against a
+ * block of keys, five products that add to dq of the panel and to dk, dv of the block. A panel takes its
+ * blocks in rising order, a block its panels in rising order, head by head: that order alone fixes every bit,
+ * so the schedule is free. With enough (batch, key head) pairs for the threads each pair is one piece, which
+ * keeps a block's dk and dv in cache; with few pairs, tiles on an antidiagonal (panel + block = step) touch
+ * different rows, so they run side by side, step by step.
+ *
+ * Sums are f32: in the outputs themselves, or in the workspace when those have 16 bits.
+ */
+#include "base/fail.h"
+#include "base/mem.h"
+#include "op/attention/attention_tile.h"
+#include "op/cpu_kernel.h"
+#include "tensor/desc.h"
+
+#include <omp.h>
+
+#define KEYS 128 /* of a block: two panels wide */
+
+typedef struct grad_state {
+    int threads;
+    size_t delta_at,
+        sums_at[3]; /* in the workspace, after the buffers of the threads; sums of 16-bit outputs only */
+} grad_state;
+
+typedef struct job {
+    const teng_kernel_args *args;
+    tg_attention_sizes z;
+    teng_dtype dtype;
+    int64_t dp, q_step, k_step; /* elements of a packed row; from one row of a head to the next */
+    int64_t panels, blocks;     /* of queries, of keys */
+    float *delta;               /* [batch][heads][rows]: Σ dy · y */
+    float *dq, *dk, *dv;        /* sums */
+} job;
+
+typedef struct buffers {
+    float *k, *v, *dk, *dv; /* [KEYS][dp] */
+    float *q, *dy, *dq;     /* [TG_ATT_PANEL][dp] */
+    float *q_t, *dy_t;      /* [dp][TG_ATT_PANEL], q scaled */
+    float *p, *ds;          /* [KEYS][TG_ATT_PANEL] */
+    float *lse, *delta;     /* [TG_ATT_PANEL] */
+} buffers;
+
+static int64_t buffer_floats(int64_t dp)
+{
+    return 4 * KEYS * dp + 5 * TG_ATT_PANEL * dp + 2 * KEYS * TG_ATT_PANEL + 2 * TG_ATT_PANEL;
+}
+
+static buffers buffers_at(float *f, int64_t dp)
+{
+    const int64_t block = KEYS * dp, panel = TG_ATT_PANEL * dp, scores = KEYS * TG_ATT_PANEL;
+    float *q = f + 4 * block, *p = q + 5 * panel, *vectors = p + 2 * scores;
+    return (buffers){.k = f,
+                     .v = f + block,
+                     .dk = f + 2 * block,
+                     .dv = f + 3 * block,
+                     .q = q,
+                     .dy = q + panel,
+                     .dq = q + 2 * panel,
+                     .q_t = q + 3 * panel,
+                     .dy_t = q + 4 * panel,
+                     .p = p,
+                     .ds = p + scores,
+                     .lse = vectors,
+                     .delta = vectors + TG_ATT_PANEL};
+}
+
+static teng_status prepare(const teng_op_call *call, teng_prepared *out)
+{
+    grad_state *s = tg_alloc(sizeof *s);
+    if (!s) return TENG_MEMORY;
+    s->threads = omp_get_max_threads();
+    const tg_attention_sizes z = tg_attention_sizes_of(call);
+    int64_t floats = s->threads * buffer_floats(tg_att_width(z.width));
+    s->delta_at = (size_t)floats;
+    floats += z.batch * z.heads * z.rows;
+    for (int i = 0; i < 3; i++) {
+        s->sums_at[i] = (size_t)floats;
+        if (call->in[0].dtype != TENG_F32) floats += tg_desc_numel(&call->out[i]);
+    }
+    *out = (teng_prepared){s, (size_t)floats * sizeof(float)};
+    return TENG_OK;
+}
+
+static int64_t q_at(const job *j, int64_t b, int64_t h, int64_t t)
+{
+    return (b * j->z.rows + t) * j->q_step + h * j->z.width;
+}
+static int64_t k_at(const job *j, int64_t b, int64_t g, int64_t s)
+{
+    return (b * j->z.keys + s) * j->k_step + g * j->z.width;
+}
+
+/* ---- which tiles hold something ---- */
+static int64_t panel_rows(const job *j, int64_t panel)
+{
+    const int64_t left = j->z.rows - panel * TG_ATT_PANEL;
+    return left < TG_ATT_PANEL ? left : TG_ATT_PANEL;
+}
+/* Blocks lo … hi - 1 hold the keys that the panel sees. */
+static void blocks_of(const job *j, int64_t panel, int64_t *lo, int64_t *hi)
+{
+    const int64_t q0 = panel * TG_ATT_PANEL, first = tg_attention_first(&j->z, q0);
+    *hi =
+        tg_blocks(tg_att_clip(tg_attention_last(&j->z, q0 + panel_rows(j, panel) - 1) + 1, j->z.keys), KEYS);
+    *lo = first / KEYS < *hi ? first / KEYS : *hi;
+}
+static bool holds(const job *j, int64_t panel, int64_t block)
+{
+    int64_t lo, hi;
+    blocks_of(j, panel, &lo, &hi);
+    return block >= lo && block < hi;
+}
+
+/* ---- one tile ---- */
+/* p = e^(score - lse), ds = p · (dp - delta) · scale; 0 where nothing is seen. In place. */
+static void differentiate(const tg_att_tile *t, int64_t padded, float scale, const buffers *m)
+{
+    const bool full = tg_att_full(t, padded);
+    for (int64_t c = 0; c < TG_ATT_PANEL; c += TG_LANES) {
+        const tg_vf lse = tg_v_load(TENG_F32, m->lse, c), delta = tg_v_load(TENG_F32, m->delta, c);
+        for (int64_t i = 0; i < padded; i++) {
+            const int64_t at = i * TG_ATT_PANEL + c;
+            tg_vf p = tg_att_exp(tg_v_load(TENG_F32, m->p, at) - lse);
+            tg_vf ds = p * (tg_v_load(TENG_F32, m->ds, at) - delta) * scale;
+            if (!full) {
+                const tg_vi seen = tg_att_mask(c, tg_att_col_lo(t, i), tg_att_col_hi(t, i));
+                p = (tg_vf)((tg_vi)p & seen);
+                ds = (tg_vf)((tg_vi)ds & seen);
+            }
+            tg_v_store(TENG_F32, m->p, at, p);
+            tg_v_store(TENG_F32, m->ds, at, ds);
+        }
+    }
+}
+
+static void load_panel(const job *j, int64_t b, int64_t h, int64_t panel, bool sums, const buffers *m)
+{
+    const int64_t t = panel * TG_ATT_PANEL, n = panel_rows(j, panel), at = q_at(j, b, h, t),
+                  vec = (b * j->z.heads + h) * j->z.rows + t;
+    tg_att_load(j->dtype, m->q, j->dp, TG_ATT_PANEL, j->args->in[0], at, j->q_step, n, j->z.width, 1.0f);
+    tg_att_load(j->dtype, m->dy, j->dp, TG_ATT_PANEL, j->args->in[5], at, j->q_step, n, j->z.width, 1.0f);
+    tg_att_load(TENG_F32, m->dq, j->dp, TG_ATT_PANEL, j->dq, at, j->q_step, sums ? n : 0, j->z.width, 1.0f);
+    tg_att_transpose(m->q_t, m->q, j->dp, j->z.scale);
+    tg_att_transpose(m->dy_t, m->dy, j->dp, 1.0f);
+    const float *lse = (const float *)j->args->in[4] + vec;
+    for (int64_t i = 0; i < TG_ATT_PANEL; i++) {
+        m->lse[i] = i < n ? lse[i] : 0.0f;
+        m->delta[i] = i < n ? j->delta[vec + i] : 0.0f;
+    }
+}
+
+/* A block of keys against panels from … to - 1 of one head. */
+static void column(const job *j, int64_t b, int64_t h, int64_t block, int64_t from, int64_t to, bool sums,
+                   const buffers *m)
+{
+    const int64_t k0 = block * KEYS, keys = j->z.keys - k0 < KEYS ? j->z.keys - k0 : KEYS;
+    const int64_t padded = tg_blocks(keys, TG_ATT_GROUP) * TG_ATT_GROUP;
+    const int64_t at = k_at(j, b, h / (j->z.heads / j->z.groups), k0);
+    tg_att_load(j->dtype, m->k, j->dp, padded, j->args->in[1], at, j->k_step, keys, j->z.width, 1.0f);
+    tg_att_load(j->dtype, m->v, j->dp, padded, j->args->in[2], at, j->k_step, keys, j->z.width, 1.0f);
+    tg_att_load(TENG_F32, m->dk, j->dp, padded, j->dk, at, j->k_step, sums ? keys : 0, j->z.width, 1.0f);
+    tg_att_load(TENG_F32, m->dv, j->dp, padded, j->dv, at, j->k_step, sums ? keys : 0, j->z.width, 1.0f);
+    for (int64_t panel = from; panel < to; panel++) {
+        int64_t lo, hi;
+        blocks_of(j, panel, &lo, &hi);
+        if (block < lo || block >= hi) continue;
+        const tg_att_tile t = {&j->z, panel * TG_ATT_PANEL, k0, keys};
+        const int64_t rows = panel_rows(j, panel);
+        load_panel(j, b, h, panel, block > lo, m);
+        tg_att_scores(&t, padded, j->z.width, m->k, j->dp, m->q_t, m->p);
+        tg_att_scores(&t, padded, j->z.width, m->v, j->dp, m->dy_t, m->ds);
+        differentiate(&t, padded, j->z.scale, m);
+        tg_att_scatter(&t, padded, m->p, m->dy, j->dp, m->dv);
+        tg_att_scatter(&t, padded, m->ds, m->q, j->dp, m->dk);
+        tg_att_gather(&t, rows, m->ds, m->k, j->dp, m->dq);
+        tg_att_store(TENG_F32, j->dq, q_at(j, b, h, t.q0), j->q_step, m->dq, j->dp, rows, j->z.width, NULL);
+    }
+    tg_att_store(TENG_F32, j->dk, at, j->k_step, m->dk, j->dp, keys, j->z.width, NULL);
+    tg_att_store(TENG_F32, j->dv, at, j->k_step, m->dv, j->dp, keys, j->z.width, NULL);
+}
+
+/* Panels lo … hi - 1 see keys of the block: whether they do changes at most twice as panels go up. */
+static void panels_of(const job *j, int64_t block, int64_t *lo, int64_t *hi)
+{
+    for (*lo = 0; *lo < j->panels && !holds(j, *lo, block);)
+        ++*lo;
+    for (*hi = *lo; *hi < j->panels && holds(j, *hi, block);)
+        ++*hi;
+}
+
+/* ---- all tiles ---- */
+static void zero_rows(float *sums, int64_t at, int64_t step, int64_t rows, int64_t width)
+{
+    for (int64_t r = 0; r < rows; r++)
+        memset(sums + at + r * step, 0, (size_t)width * sizeof *sums);
+}
+
+/* Blocks that no query sees and panels that see no key get no tile: their sums are 0. */
+static void zero_unseen(const job *j)
+{
+    const tg_attention_sizes *z = &j->z;
+    for (int64_t block = 0; block < j->blocks; block++) {
+        int64_t lo, hi;
+        panels_of(j, block, &lo, &hi);
+        const int64_t k0 = block * KEYS, keys = z->keys - k0 < KEYS ? z->keys - k0 : KEYS;
+        for (int64_t b = 0; b < z->batch && lo == hi; b++) {
+            zero_rows(j->dk, k_at(j, b, 0, k0), j->k_step, keys, j->k_step);
+            zero_rows(j->dv, k_at(j, b, 0, k0), j->k_step, keys, j->k_step);
+        }
+    }
+    for (int64_t panel = 0; panel < j->panels; panel++) {
+        int64_t lo, hi;
+        blocks_of(j, panel, &lo, &hi);
+        for (int64_t b = 0; b < z->batch && lo == hi; b++)
+            zero_rows(j->dq, q_at(j, b, 0, panel * TG_ATT_PANEL), j->q_step, panel_rows(j, panel), j->q_step);
+    }
+}
+
+static buffers own_buffers(const job *j)
+{
+    return buffers_at((float *)j->args->workspace + omp_get_thread_num() * buffer_floats(j->dp), j->dp);
+}
+
+static void by_pairs(const job *j, int threads)
+{
+    const int64_t share = j->z.heads / j->z.groups;
+#pragma omp parallel for schedule(dynamic) num_threads(threads)
+    for (int64_t pair = 0; pair < j->z.batch * j->z.groups; pair++) {
+        const buffers m = own_buffers(j);
+        for (int64_t i = 0; i < share; i++)
+            for (int64_t block = 0; block < j->blocks; block++) {
+                int64_t lo, hi;
+                panels_of(j, block, &lo, &hi);
+                if (lo < hi)
+                    column(j, pair / j->z.groups, pair % j->z.groups * share + i, block, lo, hi, i > 0, &m);
+            }
+    }
+}
+
+static void by_steps(const job *j, int threads)
+{
+    const int64_t share = j->z.heads / j->z.groups, pairs = j->z.batch * j->z.groups;
+#pragma omp parallel num_threads(threads)
+    {
+        const buffers m = own_buffers(j);
+        for (int64_t i = 0; i < share; i++)
+            for (int64_t step = 0; step < j->panels + j->blocks - 1; step++)
+#pragma omp for schedule(dynamic)
+                for (int64_t w = 0; w < pairs * j->panels; w++) {
+                    const int64_t pair = w % pairs, panel = w / pairs, block = step - panel;
+                    if (block < 0 || block >= j->blocks || !holds(j, panel, block)) continue;
+                    const bool sums = i > 0 || (panel > 0 && holds(j, panel - 1, block));
+                    column(j, pair / j->z.groups, pair % j->z.groups * share + i, block, panel, panel + 1,
+                           sums, &m);
+                }
+    }
+}
+
+/* delta of each row. */
+static void prepare_rows(const job *j)
+{
+    const void *y = j->args->in[3], *dy = j->args->in[5];
+    const int64_t n = j->z.width, rows = j->z.batch * j->z.rows;
+    TG_PARALLEL_FOR(rows * j->q_step >= TG_PARALLEL_MIN)
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t h = 0; h < j->z.heads; h++) {
+            tg_sum16 sum = {0};
+            TG_FLOAT_SWITCH(
+                j->dtype, T, TG_VECTORS(i, len, 0, n) {
+                    const int64_t at = r * j->q_step + h * n + i;
+                    tg_sum16_add(&sum, i, tg_v_load_part(T, y, at, len) * tg_v_load_part(T, dy, at, len));
+                });
+            j->delta[(r / j->z.rows * j->z.heads + h) * j->z.rows + r % j->z.rows] = tg_sum16_total(&sum);
+        }
+}
+
+static void round_sums(teng_dtype dtype, const float *sums, void *out, int64_t n)
+{
+    TG_PARALLEL_FOR(n >= TG_PARALLEL_MIN)
+    for (int64_t b = 0; b < tg_blocks(n, TG_BLOCK); b++)
+        TG_FLOAT_SWITCH(
+            dtype, T, TG_VECTORS(i, len, b * TG_BLOCK, tg_block_end(b, TG_BLOCK, n)) {
+                tg_v_store_part(T, out, i, tg_v_load_part(TENG_F32, sums, i, len), len);
+            });
+}
+
+static teng_status run(const teng_kernel_args *args)
+{
+    const grad_state *s = args->state;
+    const tg_attention_sizes z = tg_attention_sizes_of(args->call);
+    float *workspace = args->workspace;
+    const bool f32 = args->call->in[0].dtype == TENG_F32;
+    const job j = {.args = args,
+                   .z = z,
+                   .dtype = args->call->in[0].dtype,
+                   .dp = tg_att_width(z.width),
+                   .q_step = z.heads * z.width,
+                   .k_step = z.groups * z.width,
+                   .panels = tg_blocks(z.rows, TG_ATT_PANEL),
+                   .blocks = tg_blocks(z.keys, KEYS),
+                   .delta = workspace + s->delta_at,
+                   .dq = f32 ? args->out[0] : workspace + s->sums_at[0],
+                   .dk = f32 ? args->out[1] : workspace + s->sums_at[1],
+                   .dv = f32 ? args->out[2] : workspace + s->sums_at[2]};
+    const int64_t pairs = z.batch * z.groups;
+    const int threads = pairs * z.rows * (z.keys + z.width) > TG_PARALLEL_MIN ? s->threads : 1;
+    prepare_rows(&j);
+    zero_unseen(&j);
+    if (pairs % threads == 0 || pairs >= 4 * threads)
+        by_pairs(&j, threads);
+    else
+        by_steps(&j, threads);
+    for (int i = 0; i < 3 && !f32; i++)
+        round_sums(j.dtype, workspace + s->sums_at[i], args->out[i], tg_desc_numel(&args->call->out[i]));
+    return TENG_OK;
+}
+
+TG_KERNELS(tg_attention_grad_kernels) = {{"tiles", NULL, prepare, run, tg_free}, {0}};

@@ -1,0 +1,273 @@
+/*
+ * Pieces that the attention kernels are made of: rows brought into packed f32 tiles, small matrix products on
+ * them, and which part of a tile is seen. A panel is TG_ATT_PANEL queries; scores lie transposed, one row a
+ * key and one column a query, so that softmax runs along registers without a sum across lanes, and both
+ * products read keys and values as they lie, an element at a time. Include in x_cpu.c files only.
+ */
+#ifndef TG_OP_ATTENTION_TILE_H
+#define TG_OP_ATTENTION_TILE_H
+
+#include "op/attention/attention.h"
+#include "op/cpu_rows.h"
+
+#define TG_ATT_PANEL 64
+#define TG_ATT_GROUP 8 /* rows that a product takes at once; tiles have a multiple of it */
+#if defined(TG_V512) || defined(__aarch64__)
+#define TG_ATT_ROWS 8 /* of them in registers, by TG_ATT_VECS: 32 registers hold 8 × 3, 16 hold 4 × 3 */
+#else
+#define TG_ATT_ROWS 4
+#endif
+#define TG_ATT_VECS 3
+
+/* Elements of a packed row. */
+TG_INLINE int64_t tg_att_width(int64_t width)
+{
+    return tg_blocks(width, TG_LANES) * TG_LANES;
+}
+
+/* e^x for x <= 0, or a little above; 0 below -87, so that no denormal number slows the products down. */
+TG_INLINE tg_vf tg_att_exp(tg_vf x)
+{
+    static const float c[] = {0.50000000955f, 0.16666518255f, 0.041666204809f, 0.0083689582032f,
+                              0.0013950553542f}; /* as tg_v_exp */
+    const tg_vi zero = x < -87.0f;
+    tg_vf n = tg_v_round(x * 1.44269504089f);
+    tg_vf r = tg_v_fma(n, tg_v_set(-0.693359375f), x);
+    r = tg_v_fma(n, tg_v_set(2.12194440e-4f), r);
+    const tg_vf p = tg_v_fma(r * r, tg_v_poly(r, c, 5), r) + 1.0f;
+    const tg_vi power = __builtin_convertvector(tg_v_select(zero, tg_v_set(0.0f), n), tg_vi) << 23;
+    return (tg_vf)(((tg_vi)p + power) & ~zero);
+}
+
+/* ---- rows in and out ---- */
+/* dst[rows][dp] = factor · rows of `width` elements that lie `step` apart from element `at`; dst rows up to
+ * `padded` and the ends of rows are 0. */
+TG_INLINE void tg_att_load_as(teng_dtype T, float *dst, int64_t dp, int64_t padded, const void *src,
+                              int64_t at, int64_t step, int64_t rows, int64_t width, float factor)
+{
+    for (int64_t r = 0; r < rows; r++)
+        TG_VECTORS(i, len, 0, width)
+        {
+            tg_v_store(TENG_F32, dst, r * dp + i, tg_v_load_part(T, src, at + r * step + i, len) * factor);
+        }
+    for (int64_t i = rows * dp; i < padded * dp; i += TG_LANES)
+        tg_v_store(TENG_F32, dst, i, tg_v_set(0.0f));
+}
+static inline void tg_att_load(teng_dtype dtype, float *dst, int64_t dp, int64_t padded, const void *src,
+                               int64_t at, int64_t step, int64_t rows, int64_t width, float factor)
+{
+    TG_FLOAT_SWITCH(dtype, T, tg_att_load_as(T, dst, dp, padded, src, at, step, rows, width, factor));
+}
+/* The way back: row r times factor[r] (NULL: 1). */
+TG_INLINE void tg_att_store_as(teng_dtype T, void *dst, int64_t at, int64_t step, const float *src,
+                               int64_t dp, int64_t rows, int64_t width, const float *factor)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        const float f = factor ? factor[r] : 1.0f;
+        TG_VECTORS(i, len, 0, width)
+        {
+            tg_v_store_part(T, dst, at + r * step + i, tg_v_load(TENG_F32, src, r * dp + i) * f, len);
+        }
+    }
+}
+static inline void tg_att_store(teng_dtype dtype, void *dst, int64_t at, int64_t step, const float *src,
+                                int64_t dp, int64_t rows, int64_t width, const float *factor)
+{
+    TG_FLOAT_SWITCH(dtype, T, tg_att_store_as(T, dst, at, step, src, dp, rows, width, factor));
+}
+
+/* Interleaves the low, and the high, halves of two registers. */
+TG_INLINE void tg_att_zip(tg_vf a, tg_vf b, tg_vf *low, tg_vf *high)
+{
+#if TG_LANES == 16
+    *low = __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    *high = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+#elif TG_LANES == 8
+    *low = __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+    *high = __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+#else
+    *low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+    *high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+#endif
+}
+
+/* dst[dp][TG_ATT_PANEL] = the transpose of src[TG_ATT_PANEL][dp], times factor: log2(lanes) rounds of
+ * interleaving register i with register i + lanes / 2. */
+static inline void tg_att_transpose(float *dst, const float *src, int64_t dp, float factor)
+{
+    for (int64_t row = 0; row < TG_ATT_PANEL; row += TG_LANES)
+        for (int64_t col = 0; col < dp; col += TG_LANES) {
+            tg_vf a[TG_LANES], b[TG_LANES];
+#pragma GCC unroll 16
+            for (int i = 0; i < TG_LANES; i++)
+                a[i] = tg_v_load(TENG_F32, src, (row + i) * dp + col) * factor;
+#pragma GCC unroll 4
+            for (int round = 1; round < TG_LANES; round *= 2) {
+#pragma GCC unroll 8
+                for (int i = 0; i < TG_LANES / 2; i++)
+                    tg_att_zip(a[i], a[i + TG_LANES / 2], &b[2 * i], &b[2 * i + 1]);
+#pragma GCC unroll 16
+                for (int i = 0; i < TG_LANES; i++)
+                    a[i] = b[i];
+            }
+#pragma GCC unroll 16
+            for (int i = 0; i < TG_LANES; i++)
+                tg_v_store(TENG_F32, dst, (col + i) * TG_ATT_PANEL + row, a[i]);
+        }
+}
+
+/* ---- products ---- */
+typedef enum tg_att_mode { TG_ATT_SET, TG_ATT_ADD } tg_att_mode;
+
+/* C[rows × vecs registers] = [C +] Σ over l < depth of A[r][l] · B[l]: A[r][l] is a[r * lda + l], or a[l *
+ * lda + r] when it lies transposed. All but the pointers and depth are constants at each call. */
+TG_INLINE void tg_att_kernel(int rows, int vecs, bool trans, tg_att_mode mode, const float *a, int64_t lda,
+                             const float *b, int64_t ldb, int64_t depth, float *c, int64_t ldc)
+{
+    tg_vf sum[TG_ATT_ROWS][TG_ATT_VECS];
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 3
+        for (int v = 0; v < vecs; v++)
+            sum[r][v] = mode == TG_ATT_ADD ? tg_v_load(TENG_F32, c, r * ldc + v * TG_LANES) : (tg_vf){0};
+    for (int64_t l = 0; l < depth; l++) {
+        tg_vf right[TG_ATT_VECS];
+#pragma GCC unroll 3
+        for (int v = 0; v < vecs; v++)
+            right[v] = tg_v_load(TENG_F32, b, l * ldb + v * TG_LANES);
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) {
+            const tg_vf left = tg_v_set(trans ? a[l * lda + r] : a[r * lda + l]);
+#pragma GCC unroll 3
+            for (int v = 0; v < vecs; v++)
+                sum[r][v] = tg_v_fma(left, right[v], sum[r][v]);
+        }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 3
+        for (int v = 0; v < vecs; v++)
+            tg_v_store(TENG_F32, c, r * ldc + v * TG_LANES, sum[r][v]);
+}
+
+/* The same for TG_ATT_GROUP rows and any number of registers. */
+TG_INLINE void tg_att_group(bool trans, tg_att_mode mode, const float *a, int64_t lda, const float *b,
+                            int64_t ldb, int64_t depth, float *c, int64_t ldc, int64_t vecs)
+{
+    for (int r = 0; r < TG_ATT_GROUP; r += TG_ATT_ROWS) {
+        const float *ar = a + (trans ? r : r * lda);
+        float *cr = c + r * ldc;
+        int64_t v = 0;
+        for (; vecs - v == 3 || vecs - v > 4; v += 3)
+            tg_att_kernel(TG_ATT_ROWS, 3, trans, mode, ar, lda, b + v * TG_LANES, ldb, depth,
+                          cr + v * TG_LANES, ldc);
+        for (; vecs - v >= 2; v += 2)
+            tg_att_kernel(TG_ATT_ROWS, 2, trans, mode, ar, lda, b + v * TG_LANES, ldb, depth,
+                          cr + v * TG_LANES, ldc);
+        if (v < vecs)
+            tg_att_kernel(TG_ATT_ROWS, 1, trans, mode, ar, lda, b + v * TG_LANES, ldb, depth,
+                          cr + v * TG_LANES, ldc);
+    }
+}
+
+/* ---- what is seen ---- */
+/* A panel of queries from q0 and a block of keys from k0; keys beyond `keys` do not exist. */
+typedef struct tg_att_tile {
+    const tg_attention_sizes *z;
+    int64_t q0, k0, keys;
+} tg_att_tile;
+
+TG_INLINE int64_t tg_att_clip(int64_t x, int64_t most)
+{
+    return x < 0 ? 0 : x > most ? most : x;
+}
+/* Columns lo … hi - 1 of the panel see key j of the block. Queries beyond the last one count as others. */
+TG_INLINE int64_t tg_att_col_lo(const tg_att_tile *t, int64_t j)
+{
+    const tg_attention_sizes *z = t->z;
+    const int64_t key = t->k0 + j;
+    if (j >= t->keys) return TG_ATT_PANEL;
+    if (z->causal) return tg_att_clip(key - (z->keys - z->rows) - t->q0, TG_ATT_PANEL);
+    return z->window > 0 && key < z->keys - z->window ? TG_ATT_PANEL : 0;
+}
+TG_INLINE int64_t tg_att_col_hi(const tg_att_tile *t, int64_t j)
+{
+    const tg_attention_sizes *z = t->z;
+    if (!z->causal || z->window <= 0) return TG_ATT_PANEL;
+    return tg_att_clip(t->k0 + j + z->window - (z->keys - z->rows) - t->q0, TG_ATT_PANEL);
+}
+/* Keys lo … hi - 1 of the block are seen by query i of the panel. */
+TG_INLINE int64_t tg_att_key_lo(const tg_att_tile *t, int64_t i)
+{
+    return tg_att_clip(tg_attention_first(t->z, t->q0 + i) - t->k0, t->keys);
+}
+TG_INLINE int64_t tg_att_key_hi(const tg_att_tile *t, int64_t i)
+{
+    return tg_att_clip(tg_attention_last(t->z, t->q0 + i) + 1 - t->k0, t->keys);
+}
+/* Every query of the panel sees all of these `padded` keys. */
+TG_INLINE bool tg_att_full(const tg_att_tile *t, int64_t padded)
+{
+    return padded == t->keys && tg_att_col_lo(t, padded - 1) == 0 && tg_att_col_hi(t, 0) == TG_ATT_PANEL &&
+           tg_att_col_lo(t, 0) == 0;
+}
+/* The columns that see any of the keys j … j + TG_ATT_GROUP - 1 lie in lo … hi - 1: both limits are monotonic
+ * in j. */
+TG_INLINE void tg_att_group_cols(const tg_att_tile *t, int64_t j, int64_t *lo, int64_t *hi)
+{
+    const int64_t last = tg_att_clip(j + TG_ATT_GROUP, t->keys) - 1, a = tg_att_col_lo(t, j),
+                  b = tg_att_col_lo(t, last);
+    *lo = a < b ? a : b;
+    *hi = tg_att_col_hi(t, last);
+}
+/* Lanes of the register at column c that see a key with these limits. */
+TG_INLINE tg_vi tg_att_mask(int64_t c, int64_t lo, int64_t hi)
+{
+    static const int32_t count[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    tg_vi lane;
+    memcpy(&lane, count, sizeof lane);
+    return (lane >= (int32_t)(lo - c)) & (lane < (int32_t)(hi - c));
+}
+
+/* scores[padded][TG_ATT_PANEL] = rows[padded][dp] · queries, which are [dp][TG_ATT_PANEL]; registers of which
+ * nothing is seen are left as they are. */
+static inline void tg_att_scores(const tg_att_tile *t, int64_t padded, int64_t width, const float *rows,
+                                 int64_t dp, const float *queries, float *scores)
+{
+    for (int64_t j = 0; j < padded; j += TG_ATT_GROUP) {
+        int64_t lo, hi;
+        tg_att_group_cols(t, j, &lo, &hi);
+        lo = lo / TG_LANES;
+        hi = tg_blocks(hi, TG_LANES);
+        if (lo < hi)
+            tg_att_group(false, TG_ATT_SET, rows + j * dp, dp, queries + lo * TG_LANES, TG_ATT_PANEL, width,
+                         scores + j * TG_ATT_PANEL + lo * TG_LANES, TG_ATT_PANEL, hi - lo);
+    }
+}
+
+/* out[i] += Σ over keys of weights[key][i] · rows[key], for the first `queries` columns of the panel. */
+static inline void tg_att_gather(const tg_att_tile *t, int64_t queries, const float *weights,
+                                 const float *rows, int64_t dp, float *out)
+{
+    for (int64_t i = 0; i < queries; i += TG_ATT_GROUP) {
+        const int64_t lo = tg_att_key_lo(t, i), hi = tg_att_key_hi(t, i + TG_ATT_GROUP - 1);
+        if (lo < hi)
+            tg_att_group(true, TG_ATT_ADD, weights + lo * TG_ATT_PANEL + i, TG_ATT_PANEL, rows + lo * dp, dp,
+                         hi - lo, out + i * dp, dp, dp / TG_LANES);
+    }
+}
+
+/* out[key] += Σ over the panel's queries of weights[key][i] · queries[i]. */
+static inline void tg_att_scatter(const tg_att_tile *t, int64_t padded, const float *weights,
+                                  const float *queries, int64_t dp, float *out)
+{
+    for (int64_t j = 0; j < padded; j += TG_ATT_GROUP) {
+        int64_t lo, hi;
+        tg_att_group_cols(t, j, &lo, &hi);
+        if (lo < hi)
+            tg_att_group(false, TG_ATT_ADD, weights + j * TG_ATT_PANEL + lo, TG_ATT_PANEL, queries + lo * dp,
+                         dp, hi - lo, out + j * dp, dp, dp / TG_LANES);
+    }
+}
+
+#endif
