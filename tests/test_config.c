@@ -79,7 +79,7 @@ static void test_defaults(void **state)
     assert_false(cfg->model.hidden_size.set);
     assert_int_equal(cfg->graph.passes.count, 1);
     assert_string_equal(cfg->graph.passes.items[0], "default");
-    assert_string_equal(cfg->train.sample_prompt, "");
+    assert_string_equal(cfg->data.text_field, "text");
     char buf[TG_CONFIG_SOURCE_TEXT];
     assert_string_equal(tg_config_source_text(cfg, "train.steps", buf), "default");
     assert_false(tg_config_is_given(cfg, "train.steps"));
@@ -91,7 +91,6 @@ static void test_kinds(void **state)
     load("train:\n"
          "  steps: 1_000_000   # comment\n"
          "  max_seconds: 2.5\n"
-         "  sample_prompt: 'Once: upon'\n"
          "optimizer: {lr: 2E-5, nesterov: true, name: sgd}\n"
          "memory.budget: 1.5GiB\n"
          "data:\n"
@@ -101,6 +100,7 @@ static void test_kinds(void **state)
          "  val_files: one.txt\n"
          "  seq_buckets: [32, 64]\n"
          "  tokenizer: bytes\n"
+         "  text_field: 'Once: upon'\n"
          "model:\n"
          "  hidden_size: 64\n"
          "  rope_scaling:\n"
@@ -111,7 +111,7 @@ static void test_kinds(void **state)
          "  # all defaults\n");
     assert_int_equal(cfg->train.steps, 1000000);
     assert_true(cfg->train.max_seconds == 2.5);
-    assert_string_equal(cfg->train.sample_prompt, "Once: upon");
+    assert_string_equal(cfg->data.text_field, "Once: upon");
     assert_true(cfg->optimizer.lr == 2e-5);
     assert_true(cfg->optimizer.nesterov);
     assert_int_equal(cfg->optimizer.name, TG_CFG_OPTIMIZER_SGD);
@@ -309,7 +309,7 @@ static void test_overrides(void **state)
     load("train: {steps: 5, seq_len: 7}\nmodel.head_dim: 16\nmodel.model_type: llama\n");
     override("train.steps=20");
     override("run.dir=My runs: #1 [x]"); /* shells have eaten the quotes */
-    override("train.sample_prompt='it''s'");
+    override("data.text_field='it''s'");
     override("data.files=[a.txt, 'b, c.txt']");
     override("data.val_files=d, e.txt");
     override("model.head_dim=null");
@@ -320,7 +320,7 @@ static void test_overrides(void **state)
     assert_int_equal(cfg->train.steps, 20);
     assert_int_equal(cfg->train.seq_len, 7);
     assert_string_equal(cfg->run.dir, "My runs: #1 [x]");
-    assert_string_equal(cfg->train.sample_prompt, "it's");
+    assert_string_equal(cfg->data.text_field, "it's");
     assert_int_equal(cfg->data.files.count, 2);
     assert_string_equal(cfg->data.files.items[1], "b, c.txt");
     assert_string_equal(cfg->data.val_files.items[0], "d, e.txt");
@@ -343,7 +343,7 @@ static void test_overrides(void **state)
                   "a map is given");
     check_message(tg_config_override(cfg, "train.seq_len=[1"), TENG_FORMAT, "train.seq_len: command line",
                   "not YAML");
-    override("train.sample_tokens=9");
+    override("train.log_every=9");
 }
 
 /* --- files --- */
@@ -565,9 +565,9 @@ static void test_frozen_texts(void **state)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         tg_config_item item = {.text = texts[i]};
         tg_config_entry entry = {.items = &item, .count = 1};
-        const tg_config_key *key = tg_config_key_find("train.sample_prompt");
+        const tg_config_key *key = tg_config_key_find("data.text_field");
         assert_int_equal(tg_config_store(cfg, key, &entry, "program", NULL), TENG_OK);
-        assert_string_equal(cfg->train.sample_prompt, texts[i]);
+        assert_string_equal(cfg->data.text_field, texts[i]);
         if (*texts[i]) {
             key = tg_config_key_find("data.files");
             assert_int_equal(tg_config_store(cfg, key, &entry, "program", NULL), TENG_OK);
