@@ -229,7 +229,7 @@ static teng_status write_text(writing *w)
 {
     bool more = true;
     for (int64_t i = 0; i < w->sampling->max_tokens && more; i++) {
-        uint32_t id;
+        uint32_t id = 0;
         TG_TRY(predict(w));
         TG_TRY(choose(w, i, &id));
         if (is_end(w->lm, id)) break;
