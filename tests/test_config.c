@@ -309,7 +309,7 @@ static void test_overrides(void **state)
     load("train: {steps: 5, seq_len: 7}\nmodel.head_dim: 16\nmodel.model_type: llama\n");
     override("train.steps=20");
     override("run.dir=My runs: #1 [x]"); /* shells have eaten the quotes */
-    override("data.text_field='it''s'");
+    override("data.separator='it''s'");
     override("data.files=[a.txt, 'b, c.txt']");
     override("data.val_files=d, e.txt");
     override("model.head_dim=null");
@@ -320,7 +320,7 @@ static void test_overrides(void **state)
     assert_int_equal(cfg->train.steps, 20);
     assert_int_equal(cfg->train.seq_len, 7);
     assert_string_equal(cfg->run.dir, "My runs: #1 [x]");
-    assert_string_equal(cfg->data.text_field, "it's");
+    assert_string_equal(cfg->data.separator, "it's");
     assert_int_equal(cfg->data.files.count, 2);
     assert_string_equal(cfg->data.files.items[1], "b, c.txt");
     assert_string_equal(cfg->data.val_files.items[0], "d, e.txt");
