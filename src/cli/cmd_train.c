@@ -198,17 +198,18 @@ static int train(console *c, tg_run *run)
     teng_status status = tg_run_train(run, on_event, c);
     long long step = tg_run_step(run);
     int code = TG_EXIT_OK;
-    if (status == TENG_INTERRUPTED) {
+    bool over = step >= cfg->train.steps;
+    if (status == TENG_OK && over) {
+        tg_progress_say(c->progress, "Done after %lld steps. The model is in %s/model:\n  teng generate %s",
+                        step, cfg->run.dir, cfg->run.dir);
+    } else if (status == TENG_INTERRUPTED || status == TENG_OK) { /* a signal, or train.max_seconds */
         char *line =
             tg_asprintf("Stopped after step %lld of %lld; everything is saved. To go on:\n  teng resume %s",
                         step, (long long)cfg->train.steps, cfg->run.dir);
         tg_progress_say(c->progress, "%s", line ? line : "Stopped; everything is saved.");
         if (c->quiet && line) fprintf(stderr, "%s\n", line);
         tg_free(line);
-        code = stopped_by ? TG_EXIT_SIGNAL + stopped_by : TG_EXIT_OK;
-    } else if (status == TENG_OK) {
-        tg_progress_say(c->progress, "Done after %lld steps. The model is in %s/model:\n  teng generate %s",
-                        step, cfg->run.dir, cfg->run.dir);
+        code = status == TENG_INTERRUPTED && stopped_by ? TG_EXIT_SIGNAL + stopped_by : TG_EXIT_OK;
     }
     tg_log_set_sink(NULL, NULL);
     tg_progress_close(&c->progress);
