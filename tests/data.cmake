@@ -1,6 +1,11 @@
 # The data room: tokenizers, their trainer, token files, documents, the loader. "thread" marks what the thread
 # sanitizer runs. The fuzz targets are in fuzz.cmake.
 tg_test(test_tokenizer ROOMS data)
+tg_test(test_tokenizer_file ROOMS data)
+tg_test(test_bpe_train ROOMS data)
+tg_test(test_token_file ROOMS data)
+tg_test(test_corpus ROOMS data)
+tg_test(test_loader ROOMS data LABELS fast thread)
 
 # Against the Python packages; skipped where they are missing. By hand with more text and real vocabularies: see
 # the head of the script.

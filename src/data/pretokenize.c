@@ -120,7 +120,10 @@ teng_status tg_pattern_compile(const char *where, const char *pattern, pcre2_gen
                              "%s: the pattern \"%s\" is not a regular expression: %s at offset %zu of \"%s\"",
                              where, pattern, (const char *)message, (size_t)at, tg_strbuf_str(&text));
         } else {
+            /* Without machine code (some systems forbid it) the interpreter does the work. */
+            bool clean = teng_error_status() == TENG_OK;
             out->jit = pcre2_jit_compile(out->code, PCRE2_JIT_COMPLETE) == 0;
+            if (clean) status = teng_error_status(); /* memory ran out */
         }
     }
     pcre2_compile_context_free(context);
