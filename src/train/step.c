@@ -83,7 +83,8 @@ static bool decays(const tg_step_options *o, teng_role role)
            (role == TENG_ROLE_EMBEDDING && o->decay_embeddings);
 }
 
-static teng_status append_backward(tg_step *s, tg_graph *g, teng_tensor *loss, teng_tensor *weight, int *n)
+static teng_status append_backward(tg_step *s, tg_graph *g, teng_tensor *loss, teng_tensor *weight,
+                                   bool accumulate, int *n)
 {
     *n = 0;
     for (size_t i = 0; i < s->n_params; i++) {
@@ -95,7 +96,7 @@ static teng_status append_backward(tg_step *s, tg_graph *g, teng_tensor *loss, t
     TG_TRY(tg_autograd_backward(g, loss, weight, s->wrt, *n, s->grads));
     for (int i = 0; i < *n; i++)
         s->work[i].grad = s->grads[i];
-    if (s->options.micro_batches <= 1) return TENG_OK;
+    if (!accumulate) return TENG_OK;
     tg_trace trace;
     tg_trace_begin(&trace, g);
     trace.phase = TG_BACKWARD;
@@ -117,7 +118,7 @@ teng_status tg_step_build(tg_step *s, tg_graph *g, const tg_step_feed *shapes, t
         if (!in[i]) return teng_error_status();
         if (feed) TG_TRY(feed(user, in[i], i));
     }
-    *value = tg_nn_trace(s->root, g, in, n_in, kind == TG_STEP_TRAIN);
+    *value = tg_nn_trace(s->root, g, in, n_in, kind == TG_STEP_TRAIN && !s->options.no_dropout);
     if (!*value) return teng_error_status();
     if (kind == TG_STEP_FORWARD) return TENG_OK;
     if ((*value)->desc.ndim != 0 || (*value)->desc.dtype != TENG_F32) {
@@ -127,15 +128,27 @@ teng_status tg_step_build(tg_step *s, tg_graph *g, const tg_step_feed *shapes, t
                        "teng_mean)",
                        tg_desc_text(text, &(*value)->desc));
     }
-    if (kind != TG_STEP_TRAIN) return TENG_OK;
+    if (kind == TG_STEP_EVAL) return TENG_OK;
     const teng_desc scalar = tg_desc_make(TENG_F32, 0, NULL);
     teng_tensor *weight = tg_graph_input(g, TG_STEP_WEIGHT, &scalar);
     if (!weight) return teng_error_status();
     if (feed) TG_TRY(feed(user, weight, -1));
-    return append_backward(s, g, *value, weight, n);
+    return append_backward(s, g, *value, weight, kind == TG_STEP_TRAIN && s->options.micro_batches > 1, n);
 }
 
 /* ---- compiled ---- */
+static teng_status output_grads(tg_step *s, tg_graph *g, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (!s->work[i].grad) continue;
+        char *name = tg_asprintf("grad.%s", s->work[i].param->name);
+        const teng_status status = name ? tg_graph_output(g, name, s->work[i].grad) : TENG_MEMORY;
+        tg_free(name);
+        TG_TRY(status);
+    }
+    return TENG_OK;
+}
+
 static teng_status build_graph(tg_step *s, const tg_step_feed *shapes, tg_step_kind kind, tg_graph *g)
 {
     teng_tensor *value, *norm;
@@ -147,13 +160,14 @@ static teng_status build_graph(tg_step *s, const tg_step_feed *shapes, tg_step_k
         TG_TRY(tg_optim_update(g, &optim, s->work, n, &norm));
         TG_TRY(tg_graph_output(g, "grad_norm", norm));
     }
+    if (kind == TG_STEP_GRADS) TG_TRY(output_grads(s, g, n));
     s->report.len = 0;
     return tg_pass_run(g, s->options.passes, s->options.n_passes, &s->report, NULL, NULL);
 }
 
 static teng_status compile(tg_step *s, const tg_step_feed *shapes, tg_step_kind kind, tg_compiled *out)
 {
-    static const char *const names[] = {"train", "eval", "forward"};
+    static const char *const names[] = {"train", "eval", "forward", "grads"};
     *out = (tg_compiled){
         .kind = kind, .n_in = shapes->n_in, .in = tg_alloc(sizeof(teng_desc) * (size_t)shapes->n_in)};
     tg_graph *g = tg_graph_create(names[kind]);
@@ -286,6 +300,33 @@ teng_status tg_step_forward(tg_step *s, const tg_step_feed *feed, float *out, si
     TG_TRY(feed_inputs(c->exec, feed, feed->n_in - 1));
     TG_TRY(tg_exec_run(c->exec, TG_FORWARD, TG_FORWARD));
     return tg_exec_fetch(c->exec, "value", out, out_bytes);
+}
+
+teng_status tg_step_grads(tg_step *s, const tg_step_feed *feed, double *loss, float *const *grads)
+{
+    if (s->options.pynative) return tg_step_eager_grads(s, feed, loss, grads);
+    float value;
+    const float weight = 1.0F;
+    tg_compiled *c;
+    TG_TRY(find_compiled(s, feed, TG_STEP_GRADS, true, &c));
+    TG_TRY(feed_inputs(c->exec, feed, feed->n_in));
+    TG_TRY(tg_exec_feed(c->exec, TG_STEP_WEIGHT, &weight));
+    TG_TRY(tg_exec_run(c->exec, TG_FORWARD, TG_BACKWARD));
+    TG_TRY(tg_exec_fetch(c->exec, "loss", &value, sizeof value));
+    *loss = (double)value;
+    for (size_t i = 0; i < s->n_params; i++) {
+        const size_t bytes = tg_desc_bytes(&s->params[i].desc);
+        char *name = tg_asprintf("grad.%s", s->params[i].name);
+        if (!name) return TENG_MEMORY;
+        teng_status status = TENG_OK;
+        if (tg_graph_output_find(c->plan->graph, name))
+            status = tg_exec_fetch(c->exec, name, grads[i], bytes);
+        else
+            memset(grads[i], 0, bytes);
+        tg_free(name);
+        TG_TRY(status);
+    }
+    return TENG_OK;
 }
 
 teng_status tg_step_plan(tg_step *s, const tg_step_feed *shapes, bool training, const tg_plan **out)

@@ -7,7 +7,7 @@
 #include "optim/optim.h"
 #include "train/trainer.h"
 
-typedef enum tg_step_kind { TG_STEP_TRAIN, TG_STEP_EVAL, TG_STEP_FORWARD } tg_step_kind;
+typedef enum tg_step_kind { TG_STEP_TRAIN, TG_STEP_EVAL, TG_STEP_FORWARD, TG_STEP_GRADS } tg_step_kind;
 
 /* A plan for one kind and one set of input shapes, bound and ready. */
 typedef struct tg_compiled {
@@ -34,9 +34,9 @@ struct tg_step {
     uint64_t dropout_key;
 };
 
-/* Traces the root on inputs shaped like the feed and, for TRAIN, appends backward (and accumulation into
- * persistent gradients when there are several micro-batches). s->work[0 … *n) then holds parameters and
- * gradients. *value is the root's value. */
+/* Traces the root on inputs shaped like the feed and, for TRAIN and GRADS, appends backward (TRAIN also
+ * accumulation into persistent gradients when there are several micro-batches). s->work[0 … *n) then holds
+ * parameters and gradients, in the order of s->params. *value is the root's value. */
 teng_status tg_step_build(tg_step *s, tg_graph *g, const tg_step_feed *shapes, tg_step_kind kind,
                           teng_status (*feed)(void *user, teng_tensor *input, int index), void *user,
                           teng_tensor **value, int *n);
@@ -51,6 +51,7 @@ teng_status tg_step_eager_train(tg_step *s, int64_t step, double lr, const tg_st
                                 tg_step_result *out);
 teng_status tg_step_eager_run(tg_step *s, const tg_step_feed *feed, tg_step_kind kind, void *out,
                               size_t bytes);
+teng_status tg_step_eager_grads(tg_step *s, const tg_step_feed *feed, double *loss, float *const *grads);
 
 #define TG_STEP_WEIGHT "loss.weight" /* f32[]: weight of the micro-batch, the seed of backward */
 #define TG_STEP_RNG "rng"

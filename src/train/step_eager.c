@@ -10,6 +10,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 typedef struct eager_feed {
     tg_step *s;
@@ -151,6 +152,40 @@ teng_status tg_step_eager_run(tg_step *s, const tg_step_feed *feed, tg_step_kind
     tg_graph *g = eager_graph(s, "eval");
     teng_status status = g ? tg_step_build(s, g, feed, kind, give_input, &f, &value, &n) : TENG_MEMORY;
     if (status == TENG_OK) status = tg_eager_fetch(s->eager, value, out, bytes);
+    tg_graph_destroy(&g);
+    tg_eager_end(s->eager);
+    return status;
+}
+
+static teng_status fetch_grads(tg_step *s, int n, float *const *grads)
+{
+    int next = 0; /* of work, which follows the order of params and leaves unused ones out */
+    for (size_t i = 0; i < s->n_params; i++) {
+        const size_t bytes = tg_desc_bytes(&s->params[i].desc);
+        const bool used = next < n && strcmp(s->work[next].param->name, s->params[i].name) == 0;
+        teng_tensor *grad = used ? s->work[next++].grad : NULL;
+        if (grad)
+            TG_TRY(tg_eager_fetch(s->eager, grad, grads[i], bytes));
+        else
+            memset(grads[i], 0, bytes);
+    }
+    return TENG_OK;
+}
+
+teng_status tg_step_eager_grads(tg_step *s, const tg_step_feed *feed, double *loss, float *const *grads)
+{
+    tg_step_feed whole = *feed;
+    whole.weight = 1;
+    eager_feed f = {s, &whole};
+    teng_tensor *value;
+    float first = 0;
+    int n = 0;
+    tg_graph *g = eager_graph(s, "grads");
+    teng_status status =
+        g ? tg_step_build(s, g, &whole, TG_STEP_GRADS, give_input, &f, &value, &n) : TENG_MEMORY;
+    if (status == TENG_OK) status = tg_eager_fetch(s->eager, value, &first, sizeof first);
+    if (status == TENG_OK) status = fetch_grads(s, n, grads);
+    *loss = (double)first;
     tg_graph_destroy(&g);
     tg_eager_end(s->eager);
     return status;

@@ -27,6 +27,7 @@ typedef struct tg_step_options {
     size_t memory_budget;
     uint64_t seed;
     double flops_per_s, bytes_per_s; /* of this machine, for the plan's forecast; 0: none */
+    bool no_dropout;                 /* train without it, as reference values were made */
 } tg_step_options;
 typedef struct tg_step_feed { /* one micro-batch; host memory */
     const teng_desc *in_desc; /* [n_in] */
@@ -52,6 +53,9 @@ teng_status tg_step_train(tg_step *s, int64_t step, double lr, const tg_step_fee
  * loss is NULL the root is called without its last operand. */
 teng_status tg_step_eval(tg_step *s, const tg_step_feed *feed, double *loss);
 teng_status tg_step_forward(tg_step *s, const tg_step_feed *feed, float *out, size_t out_bytes);
+/* The loss of one batch without dropout and its gradients, of every parameter in the order of tg_nn_params:
+ * grads[i] is host f32, zeros where the loss does not depend on the parameter. Nothing is updated. */
+teng_status tg_step_grads(tg_step *s, const tg_step_feed *feed, double *loss, float *const *grads);
 /* The plan for these input shapes (made when absent), for listings; train or eval. NULL in pynative. */
 teng_status tg_step_plan(tg_step *s, const tg_step_feed *shapes, bool training, const tg_plan **out);
 /* Text of each pass run when that plan was made: "name: what it changed". */
