@@ -75,7 +75,8 @@ static teng_status infer_grad(teng_op_call *call)
 
 static teng_status grad(teng_grad_ctx *ctx)
 {
-    if (!ctx->out_grad[0]) return TENG_OK; /* lse serves this gradient alone */
+    if (ctx->out_grad[1])
+        return tg_fail(TENG_UNSUPPORTED, "lse is for the gradient's own use; no gradient flows into it");
     teng_tensor *in[] = {ctx->in[0], ctx->in[1], ctx->in[2], ctx->out[0], ctx->out[1], ctx->out_grad[0]},
                 *out[3];
     if (!teng_apply((teng_src){NULL, 0}, &tg_op_attention_grad, ctx->attr, 6, in, out))

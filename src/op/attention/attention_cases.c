@@ -35,13 +35,14 @@ static double row(const teng_op_call *call, const tg_attention_sizes *z, const d
     if (last < first) return 0;
     for (int64_t s = first; s <= last; s++)
         max = fmax(max, scale * dot(q, in[1] + k_at(z, b, s, h), z->width));
-    for (int64_t s = first; s <= last; s++)
-        sum += exp(scale * dot(q, in[1] + k_at(z, b, s, h), z->width) - max);
     for (int64_t s = first; s <= last; s++) {
-        const double p = exp(scale * dot(q, in[1] + k_at(z, b, s, h), z->width) - max) / sum;
+        const double p = exp(scale * dot(q, in[1] + k_at(z, b, s, h), z->width) - max);
+        sum += p;
         for (int64_t i = 0; i < z->width; i++)
             y[i] += p * in[2][k_at(z, b, s, h) + i];
     }
+    for (int64_t i = 0; i < z->width; i++)
+        y[i] /= sum;
     return max + log(sum);
 }
 
@@ -114,12 +115,12 @@ static const teng_op_case list[] = {
     {"no rows", OPTIONS(1, 0, 0), 3, {QKV(1, 0, 2, 3, 1, 8)}},
     {"odd width", OPTIONS(1, 0, 0), 3, {QKV(1, 10, 3, 10, 1, 5)}},
     {"width 1", OPTIONS(1, 0, 0), 3, {QKV(1, 5, 1, 5, 1, 1)}},
-    {"blocks", OPTIONS(1, 0, 0), 3, {QKV(2, 200, 3, 200, 3, 48)}},
-    {"blocks, grouped, more keys", OPTIONS(1, 0, 0), 3, {QKV(1, 131, 4, 309, 2, 64)}},
-    {"blocks, window", OPTIONS(1, 70, 0), 3, {QKV(1, 333, 2, 333, 1, 40)}},
-    {"blocks, window, more keys", OPTIONS(1, 150, 0), 3, {QKV(1, 259, 2, 401, 2, 33)}},
-    {"blocks, all", OPTIONS(0, 0, 0), 3, {QKV(1, 129, 2, 257, 1, 128)}},
-    {"blocks, fewer keys", OPTIONS(1, 0, 0), 3, {QKV(1, 300, 2, 140, 1, 24)}},
+    {"blocks", OPTIONS(1, 0, 0), 3, {QKV(1, 200, 2, 200, 2, 48)}},
+    {"blocks, grouped, more keys", OPTIONS(1, 0, 0), 3, {QKV(1, 131, 2, 209, 1, 64)}},
+    {"blocks, window", OPTIONS(1, 70, 0), 3, {QKV(1, 270, 1, 270, 1, 40)}},
+    {"blocks, window, more keys", OPTIONS(1, 150, 0), 3, {QKV(1, 150, 2, 261, 2, 33)}},
+    {"blocks, all", OPTIONS(0, 0, 0), 3, {QKV(1, 130, 1, 201, 1, 128)}},
+    {"blocks, fewer keys", OPTIONS(1, 0, 0), 3, {QKV(1, 210, 2, 140, 1, 24)}},
     {"large scores", OPTIONS(1, 0, 20.0), 3, {QKV(1, 40, 2, 40, 1, 16)}},
 };
 static const teng_op_case grads[] = {
@@ -134,12 +135,12 @@ static const teng_op_case grads[] = {
     {"no rows", OPTIONS(1, 0, 0), 6, {GRAD(1, 0, 2, 3, 1, 8, 1)}},
     {"odd width", OPTIONS(1, 0, 0), 6, {GRAD(1, 10, 3, 10, 1, 5, 2)}},
     {"width 1", OPTIONS(1, 0, 0), 6, {GRAD(1, 5, 1, 5, 1, 1, 1)}},
-    {"blocks", OPTIONS(1, 0, 0), 6, {GRAD(2, 200, 3, 200, 3, 48, 5)}},
-    {"blocks, grouped, more keys", OPTIONS(1, 0, 0), 6, {GRAD(1, 131, 4, 309, 2, 64, 5)}},
-    {"blocks, window", OPTIONS(1, 70, 0), 6, {GRAD(1, 333, 2, 333, 1, 40, 4)}},
-    {"blocks, window, more keys", OPTIONS(1, 150, 0), 6, {GRAD(1, 259, 2, 401, 2, 33, 5)}},
-    {"blocks, all", OPTIONS(0, 0, 0), 6, {GRAD(1, 129, 2, 257, 1, 128, 6)}},
-    {"blocks, fewer keys", OPTIONS(1, 0, 0), 6, {GRAD(1, 300, 2, 140, 1, 24, 5)}},
+    {"blocks", OPTIONS(1, 0, 0), 6, {GRAD(1, 200, 2, 200, 2, 48, 5)}},
+    {"blocks, grouped, more keys", OPTIONS(1, 0, 0), 6, {GRAD(1, 131, 2, 209, 1, 64, 5)}},
+    {"blocks, window", OPTIONS(1, 70, 0), 6, {GRAD(1, 270, 1, 270, 1, 40, 4)}},
+    {"blocks, window, more keys", OPTIONS(1, 150, 0), 6, {GRAD(1, 150, 2, 261, 2, 33, 5)}},
+    {"blocks, all", OPTIONS(0, 0, 0), 6, {GRAD(1, 130, 1, 201, 1, 128, 6)}},
+    {"blocks, fewer keys", OPTIONS(1, 0, 0), 6, {GRAD(1, 210, 2, 140, 1, 24, 5)}},
 };
 
 const teng_op_cases tg_cases_attention = {
@@ -148,4 +149,5 @@ const teng_op_cases tg_cases_attention_grad = {.op = "attention_grad",
                                                .list = grads,
                                                .n = TG_COUNT(grads),
                                                .reference = backward,
-                                               .dtypes = TG_ALL_FLOATS};
+                                               .dtypes = TG_ALL_FLOATS,
+                                               .tol_f32 = 3e-6};

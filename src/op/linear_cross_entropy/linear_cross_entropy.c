@@ -67,7 +67,8 @@ static teng_status infer_grad(teng_op_call *call)
 
 static teng_status grad(teng_grad_ctx *ctx)
 {
-    if (!ctx->out_grad[0]) return TENG_OK; /* lse serves this gradient alone */
+    if (ctx->out_grad[1])
+        return tg_fail(TENG_UNSUPPORTED, "lse is for the gradient's own use; no gradient flows into it");
     const bool *need = ctx->need;
     if (!need[0] && !need[1]) return TENG_OK;
     const tg_linear_ce_attr attr = {*(const int64_t *)ctx->attr, need[0] && need[1] ? TG_LINEAR_CE_BOTH
