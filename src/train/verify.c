@@ -65,7 +65,11 @@ static teng_status read_recipe(golden *g)
     char *path = tg_asprintf("%.*sgolden.json", (int)(tg_path_base(g->path) - g->path), g->path);
     if (!path) return TENG_MEMORY;
     json_t *json = NULL;
-    teng_status status = tg_path_exists(path) ? tg_json_load_file(path, &json) : TENG_OK;
+    teng_status status = TENG_OK;
+    if (tg_path_exists(path))
+        status = tg_json_load_file(path, &json);
+    else if (!(json = json_object()))
+        status = TENG_MEMORY;
     const char *optimizer = "AdamW", *decay = "all parameters";
     if (status == TENG_OK) status = tg_json_get_string(json, path, "optimizer", false, &optimizer);
     if (status == TENG_OK) status = tg_json_get_string(json, path, "decay", false, &decay);

@@ -1,0 +1,355 @@
+/*
+ * Models held against reference values (tests/data/golden), in both modes; and that a difference is found and
+ * named: a weight, a label, a rotary parameter, a tensor too few or too many, or of another shape or type.
+ */
+#include "base/fail.h"
+#include "base/file.h"
+#include "ckpt/safetensors.h"
+#include "tensor/desc.h"
+#include "train/verify.h"
+
+#include "cmocka_all.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define GOLDEN TG_TEST_DATA "/golden/"
+
+static char scratch[] = "/tmp/teng-verify-XXXXXX";
+
+static int make_scratch(void **state)
+{
+    (void)state;
+    return mkdtemp(scratch) ? 0 : -1;
+}
+
+static int remove_scratch(void **state)
+{
+    (void)state;
+    return tg_remove_tree(scratch) == TENG_OK ? 0 : -1;
+}
+
+static char *path_of(const char *family, const char *file)
+{
+    char *path = tg_asprintf(GOLDEN "%s/%s", family, file);
+    assert_non_null(path);
+    return path;
+}
+
+/* dir NULL: the family's; golden NULL: the family's. */
+static tg_verify_report verify(const char *family, const char *dir, const char *golden, bool pynative)
+{
+    char *own_dir = path_of(family, ""), *own_golden = path_of(family, "golden.safetensors");
+    const tg_verify_options options = {.device = "cpu", .threads = 1, .pynative = pynative};
+    tg_verify_report r;
+    if (tg_verify(dir ? dir : own_dir, golden ? golden : own_golden, &options, &r) != TENG_OK)
+        fail_msg("%s: %s", family, teng_error());
+    tg_free(own_dir);
+    tg_free(own_golden);
+    return r;
+}
+
+static void check_holds(const char *family, bool pynative)
+{
+    tg_verify_report r = verify(family, NULL, NULL, pynative);
+    for (size_t i = 0; i < r.items.len; i++) {
+        const tg_verify_item *item = &r.items.data[i];
+        if (!item->holds)
+            fail_msg("%s: %s: %s, %g > %g", family, item->name, item->problem ? item->problem : "off",
+                     item->error, item->tolerance);
+        assert_true(isfinite(item->tolerance)); /* no gradient of these models is mere rounding */
+    }
+    assert_int_equal(r.failed, 0);
+    assert_true(r.items.len > 20);
+    assert_int_equal(r.steps, 20);
+    tg_verify_free(&r);
+}
+
+static void test_holds(void **state)
+{
+    (void)state;
+    static const char *const families[] = {"gpt2", "llama3", "qwen2", "qwen3"};
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        check_holds(families[i], false);
+        check_holds(families[i], true);
+    }
+}
+
+/* ---- edited copies ---- */
+typedef void edit(tg_ckpt_item *items, size_t *n);
+
+static tg_ckpt_item *item_named(tg_ckpt_item *items, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(items[i].name, name) == 0) return &items[i];
+    fail_msg("no tensor %s", name);
+    return NULL;
+}
+
+/* scratch/<to>: the tensors of a file, edited; every one is a copy, so that an edit may write. */
+static char *edited(const char *from, const char *to, edit *change)
+{
+    tg_st_file *file;
+    assert_int_equal(tg_st_open(from, &file), TENG_OK);
+    size_t n = tg_st_count(file);
+    const size_t all = n;
+    tg_ckpt_item *items = tg_calloc(n + 1, sizeof *items);
+    void **copies = tg_calloc(n, sizeof *copies);
+    for (size_t i = 0; i < n; i++) {
+        const tg_st_tensor *t = tg_st_at(file, i);
+        copies[i] = tg_alloc(tg_desc_bytes(&t->desc));
+        memcpy(copies[i], t->data, tg_desc_bytes(&t->desc));
+        items[i] = (tg_ckpt_item){.name = t->name, .desc = t->desc, .data = copies[i]};
+    }
+    change(items, &n);
+    char *path = tg_path_join(scratch, to);
+    assert_int_equal(tg_st_write(path, items, n, NULL, NULL), TENG_OK);
+    for (size_t i = 0; i < all; i++)
+        tg_free(copies[i]);
+    tg_free(copies);
+    tg_free(items);
+    tg_st_close(&file);
+    return path;
+}
+
+/* A model folder in scratch with the family's config.json and edited weights. */
+static char *edited_model(const char *family, edit *change)
+{
+    char *weights = path_of(family, "model.safetensors"), *config = path_of(family, "config.json");
+    char *to = tg_path_join(scratch, "config.json"), *text;
+    size_t len;
+    tg_free(edited(weights, "model.safetensors", change));
+    assert_int_equal(tg_file_read(config, &text, &len), TENG_OK);
+    assert_int_equal(tg_file_write(to, text, len), TENG_OK);
+    tg_free(text);
+    tg_free(to);
+    tg_free(config);
+    tg_free(weights);
+    return tg_strdup(scratch);
+}
+
+/* The edited model or dump is off, first of all in `worst`. */
+static void check_off(const char *family, const char *dir, const char *golden, const char *worst,
+                      const char *problem)
+{
+    tg_verify_report r = verify(family, dir, golden, false);
+    assert_true(r.failed > 0);
+    assert_string_equal(r.items.data[0].name, worst);
+    if (problem) {
+        assert_non_null(r.items.data[0].problem);
+        assert_non_null(strstr(r.items.data[0].problem, problem));
+    }
+    tg_verify_free(&r);
+}
+
+static void change_weight(tg_ckpt_item *items, size_t *n)
+{
+    float *w = (float *)(uintptr_t)item_named(items, *n, "model.layers.1.self_attn.v_proj.weight")->data;
+    w[5] += 0.05F;
+}
+
+static void test_weight_changed(void **state)
+{
+    (void)state;
+    char *dir = edited_model("llama3", change_weight);
+    tg_verify_report r = verify("llama3", dir, NULL, true);
+    bool named = false;
+    for (size_t i = 0; i < r.items.len; i++)
+        named |= !r.items.data[i].holds && strcmp(r.items.data[i].name, "logits") == 0;
+    assert_true(named);
+    assert_true(r.failed > 20);
+    tg_verify_free(&r);
+    tg_free(dir);
+}
+
+static void change_label(tg_ckpt_item *items, size_t *n)
+{
+    int64_t *labels = (int64_t *)(uintptr_t)item_named(items, *n, "labels")->data;
+    labels[3] = labels[3] == 7 ? 8 : 7;
+}
+
+/* Logits do not depend on labels: they alone still hold. */
+static void test_label_changed(void **state)
+{
+    (void)state;
+    char *from = path_of("qwen2", "golden.safetensors");
+    char *golden = edited(from, "golden.safetensors", change_label);
+    tg_verify_report r = verify("qwen2", NULL, golden, false);
+    assert_int_equal(r.failed, r.items.len - 1);
+    assert_string_equal(r.items.data[r.items.len - 1].name, "logits");
+    tg_verify_free(&r);
+    tg_free(golden);
+    tg_free(from);
+}
+
+static void same(tg_ckpt_item *items, size_t *n)
+{
+    (void)items;
+    (void)n;
+}
+
+static void test_rope_changed(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *family, *old, *now;
+    } cases[] = {{"llama3", "\"factor\": 8.0", "\"factor\": 7.9"},
+                 {"llama3", "\"high_freq_factor\": 4.0", "\"high_freq_factor\": 5.5"},
+                 {"qwen3", "\"rope_theta\": 1000000.0", "\"rope_theta\": 900000.0"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *dir = edited_model(cases[i].family, same), *config = tg_path_join(scratch, "config.json"),
+             *text;
+        assert_int_equal(tg_file_read(config, &text, NULL), TENG_OK);
+        char *at = strstr(text, cases[i].old);
+        assert_non_null(at);
+        memcpy(at, cases[i].now, strlen(cases[i].now));
+        assert_int_equal(strlen(cases[i].now) <= strlen(cases[i].old), 1);
+        memset(at + strlen(cases[i].now), ' ', strlen(cases[i].old) - strlen(cases[i].now));
+        assert_int_equal(tg_file_write(config, text, strlen(text)), TENG_OK);
+        tg_verify_report r = verify(cases[i].family, dir, NULL, false);
+        assert_true(r.failed > 0);
+        assert_null(r.items.data[0].problem);
+        assert_string_not_equal(r.items.data[0].worst, "");
+        tg_verify_free(&r);
+        tg_free(text);
+        tg_free(config);
+        tg_free(dir);
+    }
+}
+
+/* ---- dumps that do not fit ---- */
+static void change_grad(tg_ckpt_item *items, size_t *n)
+{
+    float *g = (float *)(uintptr_t)item_named(items, *n, "grad.transformer.h.1.ln_2.bias")->data;
+    g[3] *= 1.01F;
+}
+
+static void drop_grad(tg_ckpt_item *items, size_t *n)
+{
+    *item_named(items, *n, "grad.transformer.h.1.ln_2.bias") = items[*n - 1];
+    --*n;
+}
+
+static void rename_grad(tg_ckpt_item *items, size_t *n)
+{
+    item_named(items, *n, "grad.transformer.h.1.ln_2.bias")->name = "grad.transformer.h.9.ln_2.bias";
+}
+
+static void reshape_grad(tg_ckpt_item *items, size_t *n)
+{
+    tg_ckpt_item *item = item_named(items, *n, "grad.transformer.h.1.ln_2.bias");
+    item->desc = tg_desc_make(TENG_F32, 2, (const int64_t[]){2, 24});
+}
+
+static void spoil_grad(tg_ckpt_item *items, size_t *n)
+{
+    ((float *)(uintptr_t)item_named(items, *n, "grad.transformer.h.1.ln_2.bias")->data)[0] = NAN;
+}
+
+static void bend_curve(tg_ckpt_item *items, size_t *n)
+{
+    ((float *)(uintptr_t)item_named(items, *n, "adamw_loss")->data)[17] *= 1.001F;
+}
+
+static void test_dump_changed(void **state)
+{
+    (void)state;
+    static const struct {
+        edit *change;
+        const char *worst, *problem;
+    } cases[] = {
+        {change_grad, "grad.transformer.h.1.ln_2.bias", NULL},
+        {drop_grad, "grad.transformer.h.1.ln_2.bias", "missing"},
+        {rename_grad, "grad.transformer.h.1.ln_2.bias", "missing"},
+        {reshape_grad, "grad.transformer.h.1.ln_2.bias", "f32[2,24] in the dump, f32[48] in the model"},
+        {spoil_grad, "grad.transformer.h.1.ln_2.bias", "not finite: 0 of 48 values here, 1 in the dump"},
+        {bend_curve, "adamw_loss", NULL}};
+    char *from = path_of("gpt2", "golden.safetensors");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *golden = edited(from, "golden.safetensors", cases[i].change);
+        check_off("gpt2", NULL, golden, cases[i].worst, cases[i].problem);
+        tg_free(golden);
+    }
+    char *golden = edited(from, "golden.safetensors", rename_grad);
+    tg_verify_report r = verify("gpt2", NULL, golden, false);
+    assert_int_equal(r.failed, 2);
+    assert_string_equal(r.items.data[1].name, "grad.transformer.h.9.ln_2.bias");
+    assert_non_null(strstr(r.items.data[1].problem, "unexpected"));
+    tg_verify_free(&r);
+    tg_free(golden);
+    tg_free(from);
+}
+
+static void spoil_token(tg_ckpt_item *items, size_t *n)
+{
+    ((int64_t *)(uintptr_t)item_named(items, *n, "input_ids")->data)[34] = 257;
+}
+
+static void drop_labels(tg_ckpt_item *items, size_t *n)
+{
+    *item_named(items, *n, "labels") = items[*n - 1];
+    --*n;
+}
+
+static void test_dump_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        edit *change;
+        const char *message;
+    } cases[] = {{spoil_token, "input_ids[1,1] = 257 is outside the vocabulary of 257"},
+                 {drop_labels, "holds no tensor labels"}};
+    char *from = path_of("gpt2", "golden.safetensors"), *dir = path_of("gpt2", "");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *golden = edited(from, "golden.safetensors", cases[i].change);
+        tg_verify_report r;
+        assert_int_not_equal(tg_verify(dir, golden, &(tg_verify_options){.device = "cpu", .threads = 1}, &r),
+                             TENG_OK);
+        if (!strstr(teng_error(), cases[i].message)) fail_msg("%s", teng_error());
+        tg_verify_free(&r);
+        teng_error_clear();
+        tg_free(golden);
+    }
+    tg_free(dir);
+    tg_free(from);
+}
+
+/* The settings of the training are the dump's. */
+static void test_recipe(void **state)
+{
+    (void)state;
+    char *from = path_of("gpt2", "golden.safetensors"), *golden = edited(from, "golden.safetensors", same);
+    char *recipe = tg_path_join(scratch, "golden.json");
+    static const char slower[] = "{\"optimizer\": \"AdamW\", \"lr\": 0.0009}",
+                      other[] = "{\"optimizer\": \"Lion\"}";
+    assert_int_equal(tg_file_write(recipe, slower, strlen(slower)), TENG_OK);
+    tg_verify_report r = verify("gpt2", NULL, golden, false);
+    assert_int_equal(r.failed, 1);
+    assert_string_equal(r.items.data[0].name, "adamw_loss");
+    tg_verify_free(&r);
+    assert_int_equal(tg_file_write(recipe, other, strlen(other)), TENG_OK);
+    char *dir = path_of("gpt2", "");
+    assert_int_equal(tg_verify(dir, golden, &(tg_verify_options){.device = "cpu", .threads = 1}, &r),
+                     TENG_UNSUPPORTED);
+    assert_non_null(strstr(teng_error(), "Lion"));
+    tg_verify_free(&r);
+    teng_error_clear();
+    unlink(recipe);
+    tg_free(dir);
+    tg_free(recipe);
+    tg_free(golden);
+    tg_free(from);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_holds),         cmocka_unit_test(test_weight_changed),
+        cmocka_unit_test(test_label_changed), cmocka_unit_test(test_rope_changed),
+        cmocka_unit_test(test_dump_changed),  cmocka_unit_test(test_dump_refused),
+        cmocka_unit_test(test_recipe),
+    };
+    return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+}
