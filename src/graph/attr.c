@@ -81,12 +81,15 @@ static bool eat(const char **p, char c)
     return true;
 }
 
+/* Texts are not trusted: numbers stay small enough for rules to add and multiply them. */
+#define INT_LIMIT (1LL << 50)
+
 static bool parse_integer(const char **p, int64_t *out)
 {
     char *end;
     errno = 0;
     const long long v = strtoll(*p, &end, 10);
-    if (end == *p || errno) return false;
+    if (end == *p || errno || v > INT_LIMIT || v < -INT_LIMIT) return false;
     *p = end;
     *out = v;
     return true;
@@ -95,11 +98,15 @@ static bool parse_integer(const char **p, int64_t *out)
 static bool parse_dims(const char **p, teng_dims *d)
 {
     *d = (teng_dims){0};
+    int64_t product = 1;
     if (!eat(p, '[')) return false;
     if (eat(p, ']')) return true;
     do {
         if (d->n == TENG_MAX_DIMS || !parse_integer(p, &d->v[d->n])) return false;
-        d->n++;
+        const int64_t v = d->v[d->n++];
+        if (__builtin_mul_overflow(product, v ? v : 1, &product) || product > INT_LIMIT ||
+            product < -INT_LIMIT)
+            return false;
     } while (eat(p, ','));
     return eat(p, ']');
 }
@@ -116,7 +123,9 @@ static bool parse_value(const teng_attr_field *f, const char **p, void *attr)
         *p = end;
         return true;
     }
+    int64_t n_choices = 0;
     for (int64_t i = 0; f->choices && f->choices[i]; i++) {
+        n_choices++;
         const size_t n = strlen(f->choices[i]);
         if (strncmp(*p, f->choices[i], n) == 0 && !isalnum((unsigned char)(*p)[n]) && (*p)[n] != '_') {
             *(int64_t *)(void *)at = i;
@@ -124,7 +133,8 @@ static bool parse_value(const teng_attr_field *f, const char **p, void *attr)
             return true;
         }
     }
-    return parse_integer(p, (int64_t *)(void *)at);
+    int64_t *number = (int64_t *)(void *)at;
+    return parse_integer(p, number) && (!f->choices || (*number >= 0 && *number < n_choices));
 }
 
 teng_status tg_attr_parse(const teng_op_spec *op, const char *text, const char **end, void *attr)

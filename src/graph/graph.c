@@ -45,9 +45,21 @@ static teng_tensor *new_value(tg_graph *g, tg_value_kind kind, const teng_desc *
     return v;
 }
 
+/* The text form could not hold other names. */
+static teng_status check_name(const tg_graph *g, const char *name)
+{
+    if (*name && strlen(name) <= TG_NAME_MAX && !name[strcspn(name, " \t\r\n,()")]) return TENG_OK;
+    return tg_fail(
+        TENG_INVALID,
+        "graph %s: \"%.64s\" cannot be a name: 1 to %d bytes without blanks, commas and parentheses", g->name,
+        name, TG_NAME_MAX);
+}
+
 static teng_tensor *new_named(tg_graph *g, tg_value_kind kind, const char *name, const teng_desc *desc)
 {
     int64_t old;
+    if (check_name(g, name) != TENG_OK) return NULL;
+    if (tg_op_check_size(desc, name) != TENG_OK) return NULL;
     if (tg_strmap_get(g->names, name, strlen(name), &old)) {
         tg_fail(TENG_INVALID, "graph %s: the name \"%s\" is used by two values", g->name, name);
         return NULL;
@@ -84,6 +96,7 @@ teng_tensor *tg_graph_find(const tg_graph *g, const char *name)
 teng_status tg_graph_output(tg_graph *g, const char *name, teng_tensor *value)
 {
     if (!value) return tg_fail(TENG_INVALID, "graph %s: output %s has no value", g->name, name);
+    TG_TRY(check_name(g, name));
     if (tg_graph_output_find(g, name))
         return tg_fail(TENG_INVALID, "graph %s: two outputs named %s", g->name, name);
     tg_output out = {tg_arena_strdup(g->arena, name), value};

@@ -80,7 +80,9 @@ struct tg_graph {
 tg_graph *tg_graph_create(const char *name);
 void tg_graph_destroy(tg_graph **graph);
 
-/* Named values. A second value of the same name is an error. */
+/* Named values. A second value of the same name is an error, and so is a name that the text form could not
+ * hold. */
+#define TG_NAME_MAX 767
 teng_tensor *tg_graph_input(tg_graph *g, const char *name, const teng_desc *desc);
 teng_tensor *tg_graph_param(tg_graph *g, const char *name, const teng_desc *desc);
 teng_tensor *tg_graph_state(tg_graph *g, const char *name, const teng_desc *desc);

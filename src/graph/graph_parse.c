@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define MAX_OPERANDS 4096
-#define MAX_NAME 512
+#define MAX_NAME (TG_NAME_MAX + 1)
 
 typedef struct parser {
     tg_graph *g;
@@ -25,6 +25,13 @@ static void skip(const char **p)
 {
     while (**p == ' ' || **p == '\t')
         ++*p;
+}
+
+/* Nothing but blanks may be left of the line. */
+static teng_status at_end(const char *p)
+{
+    skip(&p);
+    return *p ? tg_fail(TENG_FORMAT, "unexpected text: \"%.40s\"", p) : TENG_OK;
 }
 
 static bool eat(const char **p, const char *word)
@@ -76,12 +83,11 @@ static teng_status read_named_value(parser *ps, const char *p, tg_value_kind kin
     TG_TRY(read_name(&p, name));
     skip(&p);
     TG_TRY(tg_desc_parse(p, &desc, &p));
-    skip(&p);
-    if (*p) return tg_fail(TENG_FORMAT, "unexpected text after the shape: \"%.40s\"", p);
+    TG_TRY(at_end(p));
     const teng_tensor *v = kind == TG_VALUE_INPUT   ? tg_graph_input(ps->g, name, &desc)
                            : kind == TG_VALUE_PARAM ? tg_graph_param(ps->g, name, &desc)
                                                     : tg_graph_state(ps->g, name, &desc);
-    return v ? TENG_OK : TENG_FORMAT;
+    return v ? TENG_OK : teng_error_status();
 }
 
 static teng_status read_operands(parser *ps, const char **p, teng_tensor **in, int *n)
@@ -111,11 +117,10 @@ static teng_status finish_node(parser *ps, const char *p, const teng_op_spec *op
     } while (eat(&p, ","));
     char scope[MAX_NAME] = "";
     if (eat(&p, "@")) TG_TRY(read_name(&p, scope));
-    skip(&p);
-    if (*p) return tg_fail(TENG_FORMAT, "unexpected text: \"%.40s\"", p);
+    TG_TRY(at_end(p));
     const char *kept = tg_arena_strdup(ps->g->arena, scope);
     tg_node *node = kept ? tg_graph_append(ps->g, op, attr, n_in, in, kept, NULL, ps->phase) : NULL;
-    if (!node) return TENG_FORMAT;
+    if (!node) return teng_error_status();
     if (node->n_out != n_out || n_out != n_shapes)
         return tg_fail(TENG_FORMAT, "%s has %d outputs, the line names %d", op->name, node->n_out, n_out);
     for (int o = 0; o < n_out; o++) {
@@ -142,7 +147,7 @@ static teng_status read_node(parser *ps, const char *p, teng_tensor **in)
     char name[MAX_NAME];
     TG_TRY(read_name(&p, name));
     const teng_op_spec *op = tg_op_find(name);
-    if (!op) return TENG_FORMAT;
+    if (!op) return teng_error_status();
     TG_TRY(read_operands(ps, &p, in, &n_in));
     void *attr = tg_arena_alloc(ps->g->arena, op->attr_size + 1);
     if (!attr) return TENG_MEMORY;
@@ -159,7 +164,7 @@ static teng_status read_phase(parser *ps, const char *p)
             if ((tg_phase)i < ps->phase)
                 return tg_fail(TENG_FORMAT, "phase %s stands after a later one", names[i]);
             ps->phase = (tg_phase)i;
-            return TENG_OK;
+            return at_end(p);
         }
     return tg_fail(TENG_FORMAT, "phase must be forward, backward or update");
 }
@@ -170,6 +175,7 @@ static teng_status read_output(parser *ps, const char *p)
     teng_tensor *v;
     TG_TRY(read_name(&p, name));
     TG_TRY(read_ref(ps, &p, &v));
+    TG_TRY(at_end(p));
     return tg_graph_output(ps->g, name, v);
 }
 
@@ -182,6 +188,7 @@ static teng_status read_line(parser *ps, const char *line, teng_tensor **in)
     if (!ps->g) {
         if (!eat(&p, "graph ")) return tg_fail(TENG_FORMAT, "the first line must be \"graph NAME\"");
         TG_TRY(read_name(&p, name));
+        TG_TRY(at_end(p));
         ps->g = tg_graph_create(name);
         return ps->g ? TENG_OK : TENG_MEMORY;
     }

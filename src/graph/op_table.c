@@ -118,6 +118,28 @@ const teng_op_cases *tg_op_cases_at(int i)
     return table[i].cases;
 }
 
+teng_status tg_op_check_size(const teng_desc *desc, const char *what)
+{
+    if (desc->ndim < 0 || desc->ndim > TENG_MAX_DIMS)
+        return tg_fail(TENG_INVALID, "%s has %d dimensions, the limit is %d", what, desc->ndim,
+                       TENG_MAX_DIMS);
+    if ((unsigned)desc->dtype >= TENG_DTYPE_COUNT)
+        return tg_fail(TENG_INVALID, "%s has the unknown element type %d", what, (int)desc->dtype);
+    int64_t bytes = teng_dtype_size(desc->dtype);
+    for (int i = 0; i < desc->ndim; i++) {
+        const int64_t dim = desc->dims[i];
+        if (dim < 0)
+            return tg_fail(TENG_INVALID, "%s: dimension %d is %lld, it must not be negative", what, i,
+                           (long long)dim);
+        if (__builtin_mul_overflow(bytes, dim ? dim : 1, &bytes) || bytes > TG_VALUE_MAX) {
+            char text[TG_DESC_TEXT];
+            return tg_fail(TENG_INVALID, "%s is %s: more than the 2^50 bytes that a value may have", what,
+                           tg_desc_text(text, desc));
+        }
+    }
+    return TENG_OK;
+}
+
 teng_status tg_op_infer(const teng_op_spec *op, const void *attr, int n_in, const teng_desc *in,
                         teng_desc *out, int *n_out)
 {
@@ -131,6 +153,8 @@ teng_status tg_op_infer(const teng_op_spec *op, const void *attr, int n_in, cons
     TG_TRY(op->infer(&call));
     if (call.n_out < 1 || call.n_out > TENG_MAX_OUT)
         return tg_fail(TENG_INVALID, "%s: %d outputs, the limit is %d", op->name, call.n_out, TENG_MAX_OUT);
+    for (int o = 0; o < call.n_out; o++)
+        TG_TRY(tg_op_check_size(&out[o], "the result"));
     *n_out = call.n_out;
     return TENG_OK;
 }
@@ -248,4 +272,9 @@ teng_status teng_plugin_load(const char *path)
             return tg_fail_context("context.plugins: %s", path);
     }
     return TENG_OK; /* the library stays loaded: specs point into it */
+}
+
+const teng_op_spec *teng_op_find(const char *name)
+{
+    return tg_op_find(name);
 }

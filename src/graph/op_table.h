@@ -21,6 +21,10 @@ teng_status tg_op_check(const teng_op_spec *op);
 /* Runs infer with checks of counts; out[] must hold TENG_MAX_OUT. */
 teng_status tg_op_infer(const teng_op_spec *op, const void *attr, int n_in, const teng_desc *in,
                         teng_desc *out, int *n_out);
+/* Every value of a graph keeps this: 0 to 8 dimensions, none negative, at most TG_VALUE_MAX bytes, so that
+ * rules may multiply and add sizes without overflow. */
+#define TG_VALUE_MAX ((int64_t)1 << 50)
+teng_status tg_op_check_size(const teng_desc *desc, const char *what);
 void tg_op_cost(const teng_op_call *call, teng_cost *out);
 
 /* "{axis=-1, eps=1e-06}" and back; equality of two attribute structs. */
