@@ -195,6 +195,8 @@ typedef struct teng_plugin {
 } teng_plugin;
 /* Loads a plugin; its operators join the operator table until the process ends. Twice is harmless. */
 TENG_API teng_status teng_plugin_load(const char *path);
+/* The operator of that name, for teng_apply: a loaded plugin's. NULL and an error that names the nearest. */
+TENG_API const teng_op_spec *teng_op_find(const char *name);
 
 #ifdef __cplusplus
 }

@@ -278,3 +278,8 @@ const teng_op_spec *teng_op_find(const char *name)
 {
     return tg_op_find(name);
 }
+
+const teng_op_spec *teng_op_find(const char *name)
+{
+    return tg_op_find(name);
+}
