@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/mem.h"
 #include "base/vec.h"
+#include "device/cpu_isa.h"
 #include "tensor/desc.h"
 
 #include <dlfcn.h>
@@ -173,7 +174,7 @@ void tg_op_cost(const teng_op_call *call, teng_cost *out)
 static void explain(tg_strbuf *why, const char *kernel, int isa, const char *reason)
 {
     if (!why) return;
-    tg_strbuf_printf(why, "%s%s (set %d): %s", why->len ? "; " : "", kernel, isa, reason);
+    tg_strbuf_printf(why, "%s%s (%s): %s", why->len ? "; " : "", kernel, tg_cpu_isa_name(isa), reason);
 }
 
 const teng_kernel *tg_kernel_select(const teng_op_call *call, const char *device, int isa, tg_strbuf *why)
@@ -272,11 +273,6 @@ teng_status teng_plugin_load(const char *path)
             return tg_fail_context("context.plugins: %s", path);
     }
     return TENG_OK; /* the library stays loaded: specs point into it */
-}
-
-const teng_op_spec *teng_op_find(const char *name)
-{
-    return tg_op_find(name);
 }
 
 const teng_op_spec *teng_op_find(const char *name)
