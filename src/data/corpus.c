@@ -219,8 +219,6 @@ static teng_status file_end(void *user, uint64_t text_bytes)
 static teng_status write_once(flow *f, file_sink *s, const char *const *inputs, int n_inputs,
                               const tg_token_info *info, const char *train_path, const char *val_path)
 {
-    sink to = {file_add, file_end, s};
-    f->to = &to;
     TG_TRY(tg_token_writer_open(train_path, info, &s->part[0]));
     if (val_path) TG_TRY(tg_token_writer_open(val_path, info, &s->part[1]));
     TG_TRY(run_flow(f, inputs, n_inputs));
@@ -246,7 +244,8 @@ teng_status tg_corpus_prepare(const tg_tokenizer *t, const tg_corpus_options *op
                           .tokenizer_hash = tg_tokenizer_hash(t),
                           .eos = options->add_eos ? tg_tokenizer_eos(t) : -1};
     file_sink s = {0};
-    flow f = {.t = t, .options = options, .report = report, .user = user};
+    sink to = {file_add, file_end, &s};
+    flow f = {.t = t, .options = options, .to = &to, .report = report, .user = user};
     if (options->val_fraction > 0 && !val_path)
         return tg_fail(TENG_INVALID, "a validation fraction of %g needs a file to write it to",
                        options->val_fraction);
@@ -261,7 +260,7 @@ teng_status tg_corpus_prepare(const tg_tokenizer *t, const tg_corpus_options *op
         tg_token_writer_abort(&s.part[0]);
         tg_token_writer_abort(&s.part[1]);
         s.documents = 0;
-        f = (flow){.t = t, .options = options, .report = report, .user = user};
+        f = (flow){.t = t, .options = options, .to = &to, .report = report, .user = user};
         status = write_once(&f, &s, inputs, n_inputs, &info, train_path, val_path);
     }
     if (status == TENG_OK) status = commit(&s, result);

@@ -56,45 +56,58 @@ bool tg_pattern_cuttable(const char *pattern)
     return false;
 }
 
-/* Oniguruma → PCRE2; false and a failure when the pattern uses what only Oniguruma has. */
+/* The escape \c. */
+static teng_status translate_escape(const char *where, const char *pattern, char c, bool in_class,
+                                    tg_strbuf *out)
+{
+    if (c == 'h' || c == 'H' || (c == 'S' && in_class))
+        return tg_fail(TENG_UNSUPPORTED, "%s: \\%c in the pattern \"%s\" is not implemented", where, c,
+                       pattern);
+    if (c == 's')
+        tg_strbuf_puts(out, in_class ? SPACE : "[" SPACE "]");
+    else if (c == 'S')
+        tg_strbuf_puts(out, "[^" SPACE "]");
+    else
+        tg_strbuf_printf(out, "\\%c", c);
+    return TENG_OK;
+}
+
+/* Length of what opens at p and belongs together: "[^]" outside a class, "[:alpha:]" inside; 0: nothing. */
+static size_t opening(const char *p, bool in_class)
+{
+    if (*p != '[') return 0;
+    if (in_class) {
+        const char *end = p[1] == ':' ? strstr(p, ":]") : NULL;
+        return end ? (size_t)(end + 2 - p) : 0;
+    }
+    size_t n = 1;
+    n += p[n] == '^';
+    n += p[n] == ']';
+    return n;
+}
+
+/* Oniguruma → PCRE2; refuses what only Oniguruma has. */
 static teng_status translate(const char *where, const char *p, tg_strbuf *out)
 {
     bool in_class = false;
-    for (size_t i = 0; p[i]; i++) {
+    for (size_t i = 0; p[i];) {
+        size_t n = opening(p + i, in_class);
         if (p[i] == '\\' && p[i + 1]) {
-            char c = p[++i];
-            if (c == 's')
-                tg_strbuf_puts(out, in_class ? SPACE : "[" SPACE "]");
-            else if (c == 'S' && !in_class)
-                tg_strbuf_puts(out, "[^" SPACE "]");
-            else if (c == 'h' || c == 'H' || (c == 'S' && in_class))
-                return tg_fail(TENG_UNSUPPORTED, "%s: \\%c in the pattern \"%s\" is not implemented", where,
-                               c, p);
-            else
-                tg_strbuf_printf(out, "\\%c", c);
+            TG_TRY(translate_escape(where, p, p[i + 1], in_class, out));
+            i += 2;
             continue;
         }
-        if (!in_class && p[i] == '[') {
-            in_class = true;
-            tg_strbuf_putc(out, '[');
-            if (p[i + 1] == '^') tg_strbuf_putc(out, p[++i]);
-            if (p[i + 1] == ']') tg_strbuf_putc(out, p[++i]);
-            continue;
-        }
-        if (in_class && p[i] == '[' && p[i + 1] == ':') {
-            const char *end = strstr(p + i, ":]");
-            if (end) {
-                tg_strbuf_add(out, p + i, (size_t)(end + 2 - (p + i)));
-                i = (size_t)(end + 1 - p);
-                continue;
-            }
-        }
-        if (in_class && (p[i] == '[' || (p[i] == '&' && p[i + 1] == '&')))
+        if (n == 0 && in_class && (p[i] == '[' || strncmp(p + i, "&&", 2) == 0))
             return tg_fail(TENG_UNSUPPORTED,
                            "%s: nested or intersected classes in the pattern \"%s\" are not implemented",
                            where, p);
-        if (in_class && p[i] == ']') in_class = false;
-        tg_strbuf_putc(out, p[i]);
+        if (n)
+            in_class = true;
+        else if (p[i] == ']')
+            in_class = false;
+        n = n ? n : 1;
+        tg_strbuf_add(out, p + i, n);
+        i += n;
     }
     return TENG_OK;
 }
