@@ -4,44 +4,22 @@
  */
 #include "base/fail.h"
 #include "base/file.h"
-#include "ckpt/safetensors.h"
+#include "base/mem.h"
 #include "tensor/desc.h"
 #include "train/verify.h"
 
 #include "cmocka_all.h"
+#include "golden_edit.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#define GOLDEN TG_TEST_DATA "/golden/"
-
-static char scratch[] = "/tmp/teng-verify-XXXXXX";
-
-static int make_scratch(void **state)
-{
-    (void)state;
-    return mkdtemp(scratch) ? 0 : -1;
-}
-
-static int remove_scratch(void **state)
-{
-    (void)state;
-    return tg_remove_tree(scratch) == TENG_OK ? 0 : -1;
-}
-
-static char *path_of(const char *family, const char *file)
-{
-    char *path = tg_asprintf(GOLDEN "%s/%s", family, file);
-    assert_non_null(path);
-    return path;
-}
-
 /* dir NULL: the family's; golden NULL: the family's. */
 static tg_verify_report verify(const char *family, const char *dir, const char *golden, bool pynative)
 {
-    char *own_dir = path_of(family, ""), *own_golden = path_of(family, "golden.safetensors");
+    char *own_dir = golden_path(family, ""), *own_golden = golden_path(family, "golden.safetensors");
     const tg_verify_options options = {.device = "cpu", .threads = 1, .pynative = pynative};
     tg_verify_report r;
     if (tg_verify(dir ? dir : own_dir, golden ? golden : own_golden, &options, &r) != TENG_OK)
@@ -77,59 +55,6 @@ static void test_holds(void **state)
     }
 }
 
-/* ---- edited copies ---- */
-typedef void edit(tg_ckpt_item *items, size_t *n);
-
-static tg_ckpt_item *item_named(tg_ckpt_item *items, size_t n, const char *name)
-{
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(items[i].name, name) == 0) return &items[i];
-    fail_msg("no tensor %s", name);
-    return NULL;
-}
-
-/* scratch/<to>: the tensors of a file, edited; every one is a copy, so that an edit may write. */
-static char *edited(const char *from, const char *to, edit *change)
-{
-    tg_st_file *file;
-    assert_int_equal(tg_st_open(from, &file), TENG_OK);
-    size_t n = tg_st_count(file);
-    const size_t all = n;
-    tg_ckpt_item *items = tg_calloc(n + 1, sizeof *items);
-    void **copies = tg_calloc(n, sizeof *copies);
-    for (size_t i = 0; i < n; i++) {
-        const tg_st_tensor *t = tg_st_at(file, i);
-        copies[i] = tg_alloc(tg_desc_bytes(&t->desc));
-        memcpy(copies[i], t->data, tg_desc_bytes(&t->desc));
-        items[i] = (tg_ckpt_item){.name = t->name, .desc = t->desc, .data = copies[i]};
-    }
-    change(items, &n);
-    char *path = tg_path_join(scratch, to);
-    assert_int_equal(tg_st_write(path, items, n, NULL, NULL), TENG_OK);
-    for (size_t i = 0; i < all; i++)
-        tg_free(copies[i]);
-    tg_free(copies);
-    tg_free(items);
-    tg_st_close(&file);
-    return path;
-}
-
-/* A model folder in scratch with the family's config.json and edited weights. */
-static char *edited_model(const char *family, edit *change)
-{
-    char *weights = path_of(family, "model.safetensors"), *config = path_of(family, "config.json");
-    char *to = tg_path_join(scratch, "config.json"), *text;
-    size_t len;
-    tg_free(edited(weights, "model.safetensors", change));
-    assert_int_equal(tg_file_read(config, &text, &len), TENG_OK);
-    assert_int_equal(tg_file_write(to, text, len), TENG_OK);
-    tg_free(text);
-    tg_free(to);
-    tg_free(config);
-    tg_free(weights);
-    return tg_strdup(scratch);
-}
-
 /* The edited model or dump is off, first of all in `worst`. */
 static void check_off(const char *family, const char *dir, const char *golden, const char *worst,
                       const char *problem)
@@ -146,14 +71,14 @@ static void check_off(const char *family, const char *dir, const char *golden, c
 
 static void change_weight(tg_ckpt_item *items, size_t *n)
 {
-    float *w = (float *)(uintptr_t)item_named(items, *n, "model.layers.1.self_attn.v_proj.weight")->data;
+    float *w = golden_values(items, *n, "model.layers.1.self_attn.v_proj.weight");
     w[5] += 0.05F;
 }
 
 static void test_weight_changed(void **state)
 {
     (void)state;
-    char *dir = edited_model("llama3", change_weight);
+    char *dir = golden_edited_model("llama3", change_weight, NULL, NULL);
     tg_verify_report r = verify("llama3", dir, NULL, true);
     bool named = false;
     for (size_t i = 0; i < r.items.len; i++)
@@ -166,7 +91,7 @@ static void test_weight_changed(void **state)
 
 static void change_label(tg_ckpt_item *items, size_t *n)
 {
-    int64_t *labels = (int64_t *)(uintptr_t)item_named(items, *n, "labels")->data;
+    int64_t *labels = golden_values(items, *n, "labels");
     labels[3] = labels[3] == 7 ? 8 : 7;
 }
 
@@ -174,20 +99,14 @@ static void change_label(tg_ckpt_item *items, size_t *n)
 static void test_label_changed(void **state)
 {
     (void)state;
-    char *from = path_of("qwen2", "golden.safetensors");
-    char *golden = edited(from, "golden.safetensors", change_label);
+    char *from = golden_path("qwen2", "golden.safetensors");
+    char *golden = golden_edited(from, "golden.safetensors", change_label);
     tg_verify_report r = verify("qwen2", NULL, golden, false);
     assert_int_equal(r.failed, r.items.len - 1);
     assert_string_equal(r.items.data[r.items.len - 1].name, "logits");
     tg_verify_free(&r);
     tg_free(golden);
     tg_free(from);
-}
-
-static void same(tg_ckpt_item *items, size_t *n)
-{
-    (void)items;
-    (void)n;
 }
 
 static void test_rope_changed(void **state)
@@ -199,22 +118,12 @@ static void test_rope_changed(void **state)
                  {"llama3", "\"high_freq_factor\": 4.0", "\"high_freq_factor\": 5.5"},
                  {"qwen3", "\"rope_theta\": 1000000.0", "\"rope_theta\": 900000.0"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char *dir = edited_model(cases[i].family, same), *config = tg_path_join(scratch, "config.json"),
-             *text;
-        assert_int_equal(tg_file_read(config, &text, NULL), TENG_OK);
-        char *at = strstr(text, cases[i].old);
-        assert_non_null(at);
-        memcpy(at, cases[i].now, strlen(cases[i].now));
-        assert_int_equal(strlen(cases[i].now) <= strlen(cases[i].old), 1);
-        memset(at + strlen(cases[i].now), ' ', strlen(cases[i].old) - strlen(cases[i].now));
-        assert_int_equal(tg_file_write(config, text, strlen(text)), TENG_OK);
+        char *dir = golden_edited_model(cases[i].family, golden_same, cases[i].old, cases[i].now);
         tg_verify_report r = verify(cases[i].family, dir, NULL, false);
         assert_true(r.failed > 0);
         assert_null(r.items.data[0].problem);
         assert_string_not_equal(r.items.data[0].worst, "");
         tg_verify_free(&r);
-        tg_free(text);
-        tg_free(config);
         tg_free(dir);
     }
 }
@@ -222,42 +131,42 @@ static void test_rope_changed(void **state)
 /* ---- dumps that do not fit ---- */
 static void change_grad(tg_ckpt_item *items, size_t *n)
 {
-    float *g = (float *)(uintptr_t)item_named(items, *n, "grad.transformer.h.1.ln_2.bias")->data;
+    float *g = golden_values(items, *n, "grad.transformer.h.1.ln_2.bias");
     g[3] *= 1.01F;
 }
 
 static void drop_grad(tg_ckpt_item *items, size_t *n)
 {
-    *item_named(items, *n, "grad.transformer.h.1.ln_2.bias") = items[*n - 1];
+    *golden_item(items, *n, "grad.transformer.h.1.ln_2.bias") = items[*n - 1];
     --*n;
 }
 
 static void rename_grad(tg_ckpt_item *items, size_t *n)
 {
-    item_named(items, *n, "grad.transformer.h.1.ln_2.bias")->name = "grad.transformer.h.9.ln_2.bias";
+    golden_item(items, *n, "grad.transformer.h.1.ln_2.bias")->name = "grad.transformer.h.9.ln_2.bias";
 }
 
 static void reshape_grad(tg_ckpt_item *items, size_t *n)
 {
-    tg_ckpt_item *item = item_named(items, *n, "grad.transformer.h.1.ln_2.bias");
+    tg_ckpt_item *item = golden_item(items, *n, "grad.transformer.h.1.ln_2.bias");
     item->desc = tg_desc_make(TENG_F32, 2, (const int64_t[]){2, 24});
 }
 
 static void spoil_grad(tg_ckpt_item *items, size_t *n)
 {
-    ((float *)(uintptr_t)item_named(items, *n, "grad.transformer.h.1.ln_2.bias")->data)[0] = NAN;
+    ((float *)golden_values(items, *n, "grad.transformer.h.1.ln_2.bias"))[0] = NAN;
 }
 
 static void bend_curve(tg_ckpt_item *items, size_t *n)
 {
-    ((float *)(uintptr_t)item_named(items, *n, "adamw_loss")->data)[17] *= 1.001F;
+    ((float *)golden_values(items, *n, "adamw_loss"))[17] *= 1.001F;
 }
 
 static void test_dump_changed(void **state)
 {
     (void)state;
     static const struct {
-        edit *change;
+        golden_edit *change;
         const char *worst, *problem;
     } cases[] = {
         {change_grad, "grad.transformer.h.1.ln_2.bias", NULL},
@@ -266,13 +175,13 @@ static void test_dump_changed(void **state)
         {reshape_grad, "grad.transformer.h.1.ln_2.bias", "f32[2,24] in the dump, f32[48] in the model"},
         {spoil_grad, "grad.transformer.h.1.ln_2.bias", "not finite: 0 of 48 values here, 1 in the dump"},
         {bend_curve, "adamw_loss", NULL}};
-    char *from = path_of("gpt2", "golden.safetensors");
+    char *from = golden_path("gpt2", "golden.safetensors");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char *golden = edited(from, "golden.safetensors", cases[i].change);
+        char *golden = golden_edited(from, "golden.safetensors", cases[i].change);
         check_off("gpt2", NULL, golden, cases[i].worst, cases[i].problem);
         tg_free(golden);
     }
-    char *golden = edited(from, "golden.safetensors", rename_grad);
+    char *golden = golden_edited(from, "golden.safetensors", rename_grad);
     tg_verify_report r = verify("gpt2", NULL, golden, false);
     assert_int_equal(r.failed, 2);
     assert_string_equal(r.items.data[1].name, "grad.transformer.h.9.ln_2.bias");
@@ -284,12 +193,12 @@ static void test_dump_changed(void **state)
 
 static void spoil_token(tg_ckpt_item *items, size_t *n)
 {
-    ((int64_t *)(uintptr_t)item_named(items, *n, "input_ids")->data)[34] = 257;
+    ((int64_t *)golden_values(items, *n, "input_ids"))[34] = 257;
 }
 
 static void drop_labels(tg_ckpt_item *items, size_t *n)
 {
-    *item_named(items, *n, "labels") = items[*n - 1];
+    *golden_item(items, *n, "labels") = items[*n - 1];
     --*n;
 }
 
@@ -297,13 +206,13 @@ static void test_dump_refused(void **state)
 {
     (void)state;
     static const struct {
-        edit *change;
+        golden_edit *change;
         const char *message;
     } cases[] = {{spoil_token, "input_ids[1,1] = 257 is outside the vocabulary of 257"},
                  {drop_labels, "holds no tensor labels"}};
-    char *from = path_of("gpt2", "golden.safetensors"), *dir = path_of("gpt2", "");
+    char *from = golden_path("gpt2", "golden.safetensors"), *dir = golden_path("gpt2", "");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char *golden = edited(from, "golden.safetensors", cases[i].change);
+        char *golden = golden_edited(from, "golden.safetensors", cases[i].change);
         tg_verify_report r;
         assert_int_not_equal(tg_verify(dir, golden, &(tg_verify_options){.device = "cpu", .threads = 1}, &r),
                              TENG_OK);
@@ -320,8 +229,9 @@ static void test_dump_refused(void **state)
 static void test_recipe(void **state)
 {
     (void)state;
-    char *from = path_of("gpt2", "golden.safetensors"), *golden = edited(from, "golden.safetensors", same);
-    char *recipe = tg_path_join(scratch, "golden.json");
+    char *from = golden_path("gpt2", "golden.safetensors"),
+         *golden = golden_edited(from, "golden.safetensors", golden_same);
+    char *recipe = tg_path_join(golden_dir, "golden.json");
     static const char slower[] = "{\"optimizer\": \"AdamW\", \"lr\": 0.0009}",
                       other[] = "{\"optimizer\": \"Lion\"}";
     assert_int_equal(tg_file_write(recipe, slower, strlen(slower)), TENG_OK);
@@ -330,7 +240,7 @@ static void test_recipe(void **state)
     assert_string_equal(r.items.data[0].name, "adamw_loss");
     tg_verify_free(&r);
     assert_int_equal(tg_file_write(recipe, other, strlen(other)), TENG_OK);
-    char *dir = path_of("gpt2", "");
+    char *dir = golden_path("gpt2", "");
     assert_int_equal(tg_verify(dir, golden, &(tg_verify_options){.device = "cpu", .threads = 1}, &r),
                      TENG_UNSUPPORTED);
     assert_non_null(strstr(teng_error(), "Lion"));
@@ -351,5 +261,5 @@ int main(void)
         cmocka_unit_test(test_dump_changed),  cmocka_unit_test(test_dump_refused),
         cmocka_unit_test(test_recipe),
     };
-    return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+    return cmocka_run_group_tests(tests, golden_scratch, golden_remove_scratch);
 }

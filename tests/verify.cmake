@@ -1,2 +1,5 @@
 # Models against reference values, and model folders as others write them.
-tg_test(test_verify ROOMS train)
+tg_test(test_verify SOURCES test_verify.c golden_edit.c ROOMS train)
+tg_test(test_weight_folders SOURCES test_weight_folders.c golden_edit.c ROOMS train)
+add_test(NAME test_cli_verify COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/test_cli_verify.sh $<TARGET_FILE:teng> ${CMAKE_SOURCE_DIR})
+set_tests_properties(test_cli_verify PROPERTIES LABELS fast TIMEOUT 600)

@@ -30,7 +30,9 @@ typedef struct tg_lm_info {
     int64_t
         params_matmul; /* elements that take part in matrix products (no embedding lookup, norms, biases) */
     bool tied;
-    bool positions_are_hard; /* learned: a longer sequence is impossible, not just unwise */
+    bool positions_are_hard;  /* learned: a longer sequence is impossible, not just unwise */
+    const char *embedding;    /* full name of the table [V, C], which is the head too when tied */
+    const char *const *extra; /* ends of names that files hold beside parameters (masks); NULL at the end */
 } tg_lm_info;
 teng_status tg_lm_get_info(teng_cell *lm, tg_lm_info *out);
 /* Training FLOPs a token at sequence length T: 6 · params_matmul + 6 · layers · heads · head_dim · T (causal

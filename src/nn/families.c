@@ -16,21 +16,28 @@
 
 enum { LLAMA, MISTRAL, QWEN2, QWEN3, GPT2, FAMILIES };
 
+/* Buffers of old versions' files: values that are computed here. */
+static const char *const rope_extra[] = {".rotary_emb.inv_freq", NULL};
+static const char *const gpt2_extra[] = {".attn.bias", ".attn.masked_bias", NULL};
+
 static const tg_lm_family families[FAMILIES] = {
     [LLAMA] = {.name = "llama",
                .architecture = "LlamaForCausalLM",
                .backbone = "model",
+               .extra = rope_extra,
                .rope = true,
                .build = tg_llama_build},
     [MISTRAL] = {.name = "mistral",
                  .architecture = "MistralForCausalLM",
                  .backbone = "model",
+                 .extra = rope_extra,
                  .rope = true,
                  .window = TG_WINDOW_ALL,
                  .build = tg_llama_build},
     [QWEN2] = {.name = "qwen2",
                .architecture = "Qwen2ForCausalLM",
                .backbone = "model",
+               .extra = rope_extra,
                .rope = true,
                .qkv_bias = true,
                .window = TG_WINDOW_BY_LAYER,
@@ -38,6 +45,7 @@ static const tg_lm_family families[FAMILIES] = {
     [QWEN3] = {.name = "qwen3",
                .architecture = "Qwen3ForCausalLM",
                .backbone = "model",
+               .extra = rope_extra,
                .rope = true,
                .qk_norm = true,
                .window = TG_WINDOW_BY_LAYER,
@@ -45,6 +53,7 @@ static const tg_lm_family families[FAMILIES] = {
     [GPT2] = {.name = "gpt2",
               .architecture = "GPT2LMHeadModel",
               .backbone = "transformer",
+              .extra = gpt2_extra,
               .build = tg_gpt2_build},
 };
 

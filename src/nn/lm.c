@@ -13,7 +13,7 @@
 typedef struct lm_data {
     tg_lm_info info;
     teng_cell *backbone;
-    teng_param *head; /* [V, C]: the embedding when tied */
+    teng_param *embedding, *head; /* [V, C]; one and the same when tied */
     double attn_drop;
     const char *positions_key, *attn_drop_key;
     char config[]; /* JSON text */
@@ -60,10 +60,10 @@ static teng_tensor *lm_forward(teng_cell *self, teng_tensor *const *in, int n_in
 static bool add_head(teng_cell *lm, const tg_lm_shape *s)
 {
     lm_data *data = teng_cell_data(lm);
-    teng_param *embedding = NULL;
     teng_cell *head;
-    if (!tg_lm_add(lm, s->family->backbone, s->family->build(s, &embedding), &data->backbone)) return false;
-    data->head = embedding;
+    if (!tg_lm_add(lm, s->family->backbone, s->family->build(s, &data->embedding), &data->backbone))
+        return false;
+    data->head = data->embedding;
     if (s->tied) return true;
     if (!tg_lm_add(lm, "lm_head", teng_nn_linear(s->hidden_size, s->vocab_size, false, s->init_std), &head))
         return false;
@@ -107,8 +107,12 @@ static teng_cell *create(const tg_lm_shape *s, const char *config)
         .intermediate_size = s->intermediate_size,
         .tied = s->tied,
         .positions_are_hard = !s->family->rope,
+        .extra = s->family->extra,
     };
-    if (!add_head(lm, s) || count_params(lm, &data->info) != TENG_OK) teng_cell_destroy(&lm);
+    if (!add_head(lm, s) || count_params(lm, &data->info) != TENG_OK)
+        teng_cell_destroy(&lm);
+    else
+        data->info.embedding = data->embedding->full;
     return lm;
 }
 

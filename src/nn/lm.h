@@ -26,6 +26,7 @@ typedef struct tg_lm_family {
     const char *name;         /* model_type */
     const char *architecture; /* as config.json names it */
     const char *backbone;     /* name of the part below the head: "model", "transformer" */
+    const char *const *extra; /* tg_lm_info */
     bool rope;                /* rotary positions; else learned ones, which end */
     bool qkv_bias;            /* biases on q, k, v whatever attention_bias says */
     bool qk_norm;             /* norms on the heads of q and k */

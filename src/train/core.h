@@ -55,8 +55,12 @@ void tg_core_destroy(tg_core **core);
 /* Initial values of every parameter that was not loaded: a function of (seed, name) alone. */
 teng_status tg_core_init(tg_core *core, uint64_t seed);
 /* Copies parameters from a set of weights (tg_weights_open): each must be there with its shape; float dtypes
- * are converted. Tensors of the file that the model lacks are an error unless extra_ok. */
-teng_status tg_core_load_weights(tg_core *core, const tg_weights *weights, bool extra_ok);
+ * are converted. Of language models the backbone's name may be left out, and a tied head may be there when it
+ * is equal. All that is missing and all that the model lacks is named in one error before anything is
+ * copied (load_weights.c). */
+teng_status tg_core_load_weights(tg_core *core, const tg_weights *weights);
+/* Copies a file's tensor, converted to `want`, to device memory. */
+teng_status tg_core_read_tensor(tg_core *core, const tg_st_tensor *t, const teng_desc *want, void *to);
 /* Takes one batch from the source and makes one optimizer step. */
 teng_status tg_core_train_step(tg_core *core, const tg_source *source, double lr, tg_core_result *out);
 

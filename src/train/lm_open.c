@@ -115,7 +115,7 @@ static teng_status load_weights(tg_lm *lm, const char *path)
 {
     tg_weights *weights;
     TG_TRY(tg_weights_open(path, &weights));
-    const teng_status status = tg_core_load_weights(lm->core, weights, false);
+    const teng_status status = tg_core_load_weights(lm->core, weights);
     tg_weights_close(&weights);
     return status;
 }

@@ -139,7 +139,7 @@ teng_status teng_model_load(teng_model *model, const char *path)
 {
     tg_weights *weights;
     TG_TRY(tg_weights_open(path, &weights));
-    const teng_status status = tg_core_load_weights(model->core, weights, false);
+    const teng_status status = tg_core_load_weights(model->core, weights);
     tg_weights_close(&weights);
     return status;
 }

@@ -312,7 +312,7 @@ static teng_status initial_weights(tg_run *run)
     if (!run->cfg->model.from) return tg_core_init(run->core, (uint64_t)run->cfg->context.seed);
     tg_weights *weights;
     TG_TRY(tg_weights_open(run->cfg->model.from, &weights));
-    const teng_status status = tg_core_load_weights(run->core, weights, run->info.tied);
+    const teng_status status = tg_core_load_weights(run->core, weights);
     tg_weights_close(&weights);
     return status == TENG_OK ? TENG_OK : tg_fail_context("model.from");
 }

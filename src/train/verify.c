@@ -176,7 +176,7 @@ static teng_status open_core(subject *s, const char *dir, const golden *g, const
     TG_TRY(tg_nn_params(s->cell, &s->params, &s->n_params));
     tg_weights *weights;
     TG_TRY(tg_weights_open(dir, &weights));
-    const teng_status status = tg_core_load_weights(s->core, weights, false);
+    const teng_status status = tg_core_load_weights(s->core, weights);
     tg_weights_close(&weights);
     return status;
 }

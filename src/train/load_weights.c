@@ -1,0 +1,182 @@
+/*
+ * Weights as other programs write them, into the parameters of a core. A model is matched with a file as a
+ * whole before anything is copied, so that one error names all that is missing or left over. What names mean
+ * is said by the family (tg_lm_info); other models' names must match exactly.
+ */
+#include "base/fail.h"
+#include "base/strmap.h"
+#include "tensor/desc.h"
+#include "train/core.h"
+
+#include <string.h>
+
+#define LISTED 8 /* names in an error */
+
+typedef struct name_list {
+    tg_strbuf text;
+    int64_t n;
+} name_list;
+
+typedef struct matching {
+    tg_core *core;
+    const tg_weights *weights;
+    bool is_lm;
+    tg_lm_info info;
+    const tg_st_tensor **of_entry; /* by index of the store */
+    tg_strmap *taken;              /* names of the file's tensors that have found their place */
+    name_list missing, extra;
+} matching;
+
+static void add_name(name_list *list, const char *name)
+{
+    if (list->n++ < LISTED) tg_strbuf_printf(&list->text, "%s%.200s", list->n > 1 ? ", " : "", name);
+}
+
+static const char *list_text(name_list *list)
+{
+    if (list->n > LISTED) tg_strbuf_printf(&list->text, " and %lld more", (long long)list->n - LISTED);
+    return tg_strbuf_str(&list->text);
+}
+
+static teng_status take(matching *m, const tg_st_tensor *t)
+{
+    return tg_strmap_set(m->taken, t->name, strlen(t->name), 0, NULL) ? TENG_OK : TENG_MEMORY;
+}
+
+/* "h.0.ln_1.weight" for "transformer.h.0.ln_1.weight", as a file of the backbone alone has it; else NULL. */
+static const char *without_backbone(const matching *m, const char *name)
+{
+    if (!m->is_lm) return NULL;
+    const size_t n = strlen(m->info.backbone);
+    return strncmp(name, m->info.backbone, n) == 0 && name[n] == '.' ? name + n + 1 : NULL;
+}
+
+static bool is_tied_table(const matching *m, const char *name)
+{
+    return m->is_lm && m->info.tied && strcmp(name, m->info.embedding) == 0;
+}
+
+static teng_status match_entry(matching *m, size_t i)
+{
+    const tg_store_entry *e = tg_store_at(m->core->store, i);
+    const char *brief = without_backbone(m, e->name);
+    const tg_st_tensor *t = tg_weights_find(m->weights, e->name);
+    const tg_st_tensor *other = brief ? tg_weights_find(m->weights, brief) : NULL;
+    if (t && other)
+        return tg_fail(TENG_FORMAT, "%s: %s and %s are the same parameter; the file must hold one of them",
+                       t->file, t->name, other->name);
+    if (!t) t = other;
+    if (!t && is_tied_table(m, e->name)) t = tg_weights_find(m->weights, "lm_head.weight");
+    if (!t) {
+        add_name(&m->missing, e->name);
+        return TENG_OK;
+    }
+    m->of_entry[i] = t;
+    return take(m, t);
+}
+
+/* A tied head that the file holds all the same: it must say what the table says. */
+static teng_status match_tied_head(matching *m)
+{
+    const tg_st_tensor *head = tg_weights_find(m->weights, "lm_head.weight"), *table = NULL;
+    if (!m->is_lm || !m->info.tied || !head) return TENG_OK;
+    for (size_t i = 0; i < tg_store_count(m->core->store); i++)
+        if (strcmp(tg_store_at(m->core->store, i)->name, m->info.embedding) == 0) table = m->of_entry[i];
+    if (!table || table == head) return TENG_OK;
+    char a[TG_DESC_TEXT], b[TG_DESC_TEXT];
+    if (!tg_desc_equal(&head->desc, &table->desc))
+        return tg_fail(TENG_FORMAT,
+                       "%s: lm_head.weight is %s and %s is %s, but tie_word_embeddings makes them one",
+                       head->file, tg_desc_text(a, &head->desc), table->name, tg_desc_text(b, &table->desc));
+    if (memcmp(head->data, table->data, tg_desc_bytes(&head->desc)) != 0) {
+        tg_diff diff;
+        tg_compare(head->desc.dtype, head->data, table->desc.dtype, table->data, tg_desc_numel(&head->desc),
+                   &diff);
+        return tg_fail(
+            TENG_FORMAT,
+            "%s: lm_head.weight and %s differ in %lld of %lld values, but tie_word_embeddings makes "
+            "them one; set it false in config.json if both count",
+            head->file, table->name, (long long)diff.unequal, (long long)diff.count);
+    }
+    return take(m, head);
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+static void find_extra(matching *m)
+{
+    for (size_t i = 0; i < tg_weights_count(m->weights); i++) {
+        const tg_st_tensor *t = tg_weights_at(m->weights, i);
+        int64_t unused;
+        bool known = tg_strmap_get(m->taken, t->name, strlen(t->name), &unused);
+        for (size_t x = 0; m->is_lm && m->info.extra[x] && !known; x++)
+            known = ends_with(t->name, m->info.extra[x]);
+        if (!known) add_name(&m->extra, t->name);
+    }
+}
+
+static teng_status match(matching *m)
+{
+    for (size_t i = 0; i < tg_store_count(m->core->store); i++)
+        if (tg_store_at(m->core->store, i)->kind == TG_STORE_PARAM) TG_TRY(match_entry(m, i));
+    TG_TRY(match_tied_head(m));
+    find_extra(m);
+    if (!m->missing.n && !m->extra.n) return TENG_OK;
+    const char *file = tg_weights_count(m->weights) ? tg_weights_at(m->weights, 0)->file : "the weights";
+    return tg_fail(TENG_FORMAT, "%s: the tensors are not those of the model%s%s%s%s", file,
+                   m->missing.n ? "; missing: " : "", list_text(&m->missing),
+                   m->extra.n ? "; unexpected: " : "", list_text(&m->extra));
+}
+
+teng_status tg_core_read_tensor(tg_core *core, const tg_st_tensor *t, const teng_desc *want, void *to)
+{
+    if (core->dev->info.unified) return tg_st_read(t, want, to);
+    void *host = tg_alloc(tg_desc_bytes(want));
+    if (!host) return TENG_MEMORY;
+    teng_status status = tg_st_read(t, want, host);
+    if (status == TENG_OK)
+        status = tg_device_copy(core->dev, NULL, TG_COPY_TO_DEVICE, to, host, tg_desc_bytes(want));
+    tg_free(host);
+    return status;
+}
+
+static teng_status copy(matching *m)
+{
+    for (size_t i = 0; i < tg_store_count(m->core->store); i++) {
+        tg_store_entry *e = tg_store_at(m->core->store, i);
+        if (e->kind != TG_STORE_PARAM) continue;
+        TG_TRY(tg_core_read_tensor(m->core, m->of_entry[i], &e->desc, e->data));
+        e->loaded = true;
+    }
+    return TENG_OK;
+}
+
+/* Whether the cell is a language model; leaves no error behind. */
+static bool find_info(teng_cell *cell, tg_lm_info *info)
+{
+    tg_error pending;
+    tg_error_take(&pending);
+    const bool is_lm = tg_lm_get_info(cell, info) == TENG_OK;
+    teng_error_clear();
+    if (pending.status != TENG_OK) tg_error_give(&pending);
+    return is_lm;
+}
+
+teng_status tg_core_load_weights(tg_core *core, const tg_weights *weights)
+{
+    matching m = {.core = core, .weights = weights};
+    m.is_lm = find_info(core->cell, &m.info);
+    m.of_entry = tg_calloc(tg_store_count(core->store) + 1, sizeof *m.of_entry);
+    m.taken = tg_strmap_create();
+    teng_status status = m.of_entry && m.taken ? match(&m) : TENG_MEMORY;
+    if (status == TENG_OK) status = copy(&m);
+    tg_strbuf_free(&m.missing.text);
+    tg_strbuf_free(&m.extra.text);
+    tg_strmap_destroy(&m.taken);
+    tg_free(m.of_entry);
+    return status;
+}
