@@ -35,7 +35,7 @@ static int by_offset(const void *a, const void *b)
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-static void find_peak(const tg_buffer *buffers, size_t n, size_t *live_peak, int *peak_step)
+static teng_status find_peak(const tg_buffer *buffers, size_t n, size_t *live_peak, int *peak_step)
 {
     int last = 0;
     for (size_t i = 0; i < n; i++)
@@ -43,7 +43,7 @@ static void find_peak(const tg_buffer *buffers, size_t n, size_t *live_peak, int
     *live_peak = 0;
     *peak_step = 0;
     long long *change = tg_calloc((size_t)last + 2, sizeof *change);
-    if (!change) return;
+    if (!change) return TENG_MEMORY;
     for (size_t i = 0; i < n; i++) {
         change[buffers[i].first] += (long long)padded(buffers[i].bytes);
         change[buffers[i].last + 1] -= (long long)padded(buffers[i].bytes);
@@ -57,6 +57,7 @@ static void find_peak(const tg_buffer *buffers, size_t n, size_t *live_peak, int
         }
     }
     tg_free(change);
+    return TENG_OK;
 }
 
 teng_status tg_layout(tg_buffer *buffers, size_t n, size_t *block, size_t *live_peak, int *peak_step)
@@ -90,8 +91,7 @@ teng_status tg_layout(tg_buffer *buffers, size_t n, size_t *block, size_t *live_
         b->offset = at;
         if (at + padded(b->bytes) > *block) *block = at + padded(b->bytes);
     }
-    find_peak(buffers, n, live_peak, peak_step);
     tg_free(order);
     tg_free(busy);
-    return TENG_OK;
+    return find_peak(buffers, n, live_peak, peak_step);
 }

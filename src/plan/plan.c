@@ -66,26 +66,34 @@ static void find_aliases(builder *b)
         b->pinned[root_of(b, g->outputs.data[i].value->id)] = true;
 }
 
-/* An updated value must not be read under its old name afterwards. */
+/* An updated value must not be read under its old name afterwards, nor through a view of it. */
 static teng_status check_updates(const builder *b)
 {
     const tg_graph *g = b->plan->graph;
-    int *updated = tg_alloc((g->values.len + 1) * sizeof *updated);
-    if (!updated) return TENG_MEMORY;
-    for (size_t i = 0; i < g->values.len; i++)
-        updated[i] = -1;
-    teng_status status = TENG_OK;
+    const size_t n = g->values.len + 1;
+    int *updates = tg_calloc(n, sizeof *updates); /* by root id: updates of its bytes so far */
+    int *seen = tg_calloc(n, sizeof *seen);       /* by value id: how many of them it includes */
+    teng_status status = updates && seen ? TENG_OK : TENG_MEMORY;
     for (size_t k = 0; k < g->nodes.len && status == TENG_OK; k++) {
         const tg_node *node = g->nodes.data[k];
-        for (int i = 0; i < node->n_in; i++)
-            if (updated[node->in[i]->id] >= 0)
-                status =
-                    tg_fail(TENG_STATE, "plan: %s (node %d) reads a value that node %d has already updated",
-                            node->op->name, node->id, updated[node->in[i]->id]);
-        for (int o = 0; o < node->n_out; o++)
-            if (node->op->updates[o]) updated[node->in[node->op->updates[o] - 1]->id] = node->id;
+        for (int i = 0; i < node->n_in && status == TENG_OK; i++)
+            if (seen[node->in[i]->id] < updates[root_of(b, node->in[i]->id)])
+                status = tg_fail(TENG_STATE, "plan: %s (node %d) reads a value that was updated before",
+                                 node->op->name, node->id);
+        for (int o = 0; o < node->n_out; o++) {
+            const int id = node->out[o]->id, r = root_of(b, id);
+            if (node->op->updates[o]) updates[r]++;
+            seen[id] = updates[r];
+        }
     }
-    tg_free(updated);
+    for (size_t i = 0; i < g->outputs.len && status == TENG_OK; i++) {
+        const int id = g->outputs.data[i].value->id;
+        if (seen[id] < updates[root_of(b, id)])
+            status = tg_fail(TENG_STATE, "plan: output %s names a value that is updated later",
+                             g->outputs.data[i].name);
+    }
+    tg_free(updates);
+    tg_free(seen);
     return status;
 }
 

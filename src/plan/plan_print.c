@@ -82,8 +82,9 @@ void tg_plan_print_memory(const tg_plan *plan, tg_strbuf *out)
         }
         const teng_tensor *v = plan->graph->values.data[x->value];
         char text[TG_DESC_TEXT];
-        tg_strbuf_printf(out, "%s %s %s\n", v->node ? v->node->op->name : v->name,
-                         tg_desc_text(text, &v->desc), v->node ? v->node->scope : "");
+        tg_strbuf_printf(out, "%s %s", v->node ? v->node->op->name : v->name, tg_desc_text(text, &v->desc));
+        if (v->node && *v->node->scope) tg_strbuf_printf(out, "  @ %s", v->node->scope);
+        tg_strbuf_putc(out, '\n');
     }
 }
 
