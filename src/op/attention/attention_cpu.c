@@ -18,7 +18,7 @@
 typedef struct panel {
     float *queries;            /* [dp][TG_ATT_PANEL], scaled */
     float *sums;               /* [TG_ATT_PANEL][dp], Σ p · v */
-    float *max, *total, *fall; /* [TG_ATT_PANEL]: of the scores; Σ p; e^(old maximum - new maximum) */
+    float *max, *total, *fall; /* [TG_ATT_PANEL]: of the scores; Σ p; 2^(old maximum - new maximum) */
 } panel;
 typedef struct scratch {
     panel panels[PANELS];
@@ -58,14 +58,16 @@ static teng_status prepare(const teng_op_call *call, teng_prepared *out)
     return TENG_OK;
 }
 
-/* Scores become exponentials; the panel's maxima and totals go on. */
-static void soften(const tg_att_tile *t, int64_t padded, float *scores, panel *p)
+/* Scores become exponentials; the panel's maxima and totals go on. What no query of a register sees stays as
+ * it is. */
+static void soften(const tg_att_tile *t, float *scores, const panel *p)
 {
-    const bool full = tg_att_full(t, padded);
     for (int64_t c = 0; c < TG_ATT_PANEL; c += TG_LANES) {
         const tg_vf before = tg_v_load(TENG_F32, p->max, c);
         tg_vf max = before, total = tg_v_set(0.0f);
-        for (int64_t j = 0; j < padded; j++) {
+        int64_t lo, hi;
+        const bool full = tg_att_register_keys(t, c, &lo, &hi);
+        for (int64_t j = lo; j < hi; j++) {
             tg_vf x = tg_v_load(TENG_F32, scores, j * TG_ATT_PANEL + c);
             if (!full) {
                 const tg_vi seen = tg_att_mask(c, tg_att_col_lo(t, j), tg_att_col_hi(t, j));
@@ -74,12 +76,12 @@ static void soften(const tg_att_tile *t, int64_t padded, float *scores, panel *p
             }
             max = tg_v_max(max, x);
         }
-        for (int64_t j = 0; j < padded; j++) {
-            const tg_vf e = tg_att_exp(tg_v_load(TENG_F32, scores, j * TG_ATT_PANEL + c) - max);
+        for (int64_t j = lo; j < hi; j++) {
+            const tg_vf e = tg_att_exp2(tg_v_load(TENG_F32, scores, j * TG_ATT_PANEL + c) - max);
             tg_v_store(TENG_F32, scores, j * TG_ATT_PANEL + c, e);
             total += e;
         }
-        const tg_vf fall = tg_att_exp(before - max);
+        const tg_vf fall = tg_att_exp2(before - max);
         tg_v_store(TENG_F32, p->fall, c, fall);
         tg_v_store(TENG_F32, p->max, c, max);
         tg_v_store(TENG_F32, p->total, c, tg_v_fma(tg_v_load(TENG_F32, p->total, c), fall, total));
@@ -91,7 +93,7 @@ static void block(const tg_att_tile *t, int64_t queries, int64_t dp, const scrat
 {
     const int64_t padded = tg_blocks(t->keys, TG_ATT_GROUP) * TG_ATT_GROUP;
     tg_att_scores(t, padded, t->z->width, s->keys, dp, p->queries, s->scores);
-    soften(t, padded, s->scores, p);
+    soften(t, s->scores, p);
     for (int64_t i = 0; i < queries; i++)
         if (p->fall[i] != 1.0f)
             for (int64_t c = 0; c < dp; c += TG_LANES)
@@ -105,7 +107,7 @@ static void begin_panel(const teng_kernel_args *args, const tg_attention_sizes *
 {
     tg_att_load(args->call->in[0].dtype, p->sums, dp, TG_ATT_PANEL, args->in[0], at, z->heads * z->width,
                 queries, z->width, 1.0f);
-    tg_att_transpose(p->queries, p->sums, dp, z->scale);
+    tg_att_transpose(p->queries, p->sums, dp, z->scale * TG_ATT_LOG2E);
     for (int64_t i = 0; i < TG_ATT_PANEL * dp; i += TG_LANES)
         tg_v_store(TENG_F32, p->sums, i, tg_v_set(0.0f));
     for (int64_t i = 0; i < TG_ATT_PANEL; i++) {
@@ -119,7 +121,7 @@ static void end_panel(const teng_kernel_args *args, const tg_attention_sizes *z,
 {
     for (int64_t i = 0; i < queries; i++) {
         const bool blind = p->total[i] == 0.0f;
-        lse[i] = blind ? 0.0f : p->max[i] + logf(p->total[i]);
+        lse[i] = blind ? 0.0f : p->max[i] / TG_ATT_LOG2E + logf(p->total[i]);
         p->fall[i] = blind ? 0.0f : 1.0f / p->total[i];
     }
     tg_att_store(args->call->in[0].dtype, args->out[0], at, z->heads * z->width, p->sums, dp, queries,
@@ -169,11 +171,10 @@ static teng_status run(const teng_kernel_args *args)
     const int64_t blocks = tg_blocks(z.rows, PANELS * TG_ATT_PANEL), pieces = z.batch * z.heads * blocks;
     const int64_t floats = scratch_floats(tg_att_width(z.width));
     const int threads = *(const int *)args->state;
-    const bool many = z.batch * z.heads * z.rows * (z.keys + z.width) > TG_PARALLEL_MIN;
+    const bool many = tg_att_worth_threads(&z);
 #pragma omp parallel for schedule(dynamic) num_threads(threads) if (many && pieces > 1)
-    for (int64_t i = 0; i < pieces; i++) { /* the last queries first: under a causal mask they take longest */
-        const int64_t head = i % (z.batch * z.heads),
-                      q0 = (blocks - 1 - i / (z.batch * z.heads)) * PANELS * TG_ATT_PANEL;
+    for (int64_t i = 0; i < pieces; i++) { /* one head after the other: its keys and values stay in cache */
+        const int64_t head = i / blocks, q0 = (blocks - 1 - i % blocks) * PANELS * TG_ATT_PANEL;
         piece(args, &z, head / z.heads, head % z.heads, q0,
               (float *)args->workspace + omp_get_thread_num() * floats);
     }

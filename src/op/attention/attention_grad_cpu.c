@@ -39,7 +39,7 @@ typedef struct buffers {
     float *q, *dy, *dq;     /* [TG_ATT_PANEL][dp] */
     float *q_t, *dy_t;      /* [dp][TG_ATT_PANEL], q scaled */
     float *p, *ds;          /* [KEYS][TG_ATT_PANEL] */
-    float *lse, *delta;     /* [TG_ATT_PANEL] */
+    float *lse, *delta;     /* [TG_ATT_PANEL], lse times log2 e */
 } buffers;
 
 static int64_t buffer_floats(int64_t dp)
@@ -114,15 +114,17 @@ static bool holds(const job *j, int64_t panel, int64_t block)
 }
 
 /* ---- one tile ---- */
-/* p = e^(score - lse), ds = p · (dp - delta) · scale; 0 where nothing is seen. In place. */
-static void differentiate(const tg_att_tile *t, int64_t padded, float scale, const buffers *m)
+/* p = 2^(score - lse), ds = p · (dp - delta) · scale; 0 where nothing is seen. In place. What no query of a
+ * register sees stays as it is. */
+static void differentiate(const tg_att_tile *t, float scale, const buffers *m)
 {
-    const bool full = tg_att_full(t, padded);
     for (int64_t c = 0; c < TG_ATT_PANEL; c += TG_LANES) {
         const tg_vf lse = tg_v_load(TENG_F32, m->lse, c), delta = tg_v_load(TENG_F32, m->delta, c);
-        for (int64_t i = 0; i < padded; i++) {
+        int64_t lo, hi;
+        const bool full = tg_att_register_keys(t, c, &lo, &hi);
+        for (int64_t i = lo; i < hi; i++) {
             const int64_t at = i * TG_ATT_PANEL + c;
-            tg_vf p = tg_att_exp(tg_v_load(TENG_F32, m->p, at) - lse);
+            tg_vf p = tg_att_exp2(tg_v_load(TENG_F32, m->p, at) - lse);
             tg_vf ds = p * (tg_v_load(TENG_F32, m->ds, at) - delta) * scale;
             if (!full) {
                 const tg_vi seen = tg_att_mask(c, tg_att_col_lo(t, i), tg_att_col_hi(t, i));
@@ -142,11 +144,11 @@ static void load_panel(const job *j, int64_t b, int64_t h, int64_t panel, bool s
     tg_att_load(j->dtype, m->q, j->dp, TG_ATT_PANEL, j->args->in[0], at, j->q_step, n, j->z.width, 1.0f);
     tg_att_load(j->dtype, m->dy, j->dp, TG_ATT_PANEL, j->args->in[5], at, j->q_step, n, j->z.width, 1.0f);
     tg_att_load(TENG_F32, m->dq, j->dp, TG_ATT_PANEL, j->dq, at, j->q_step, sums ? n : 0, j->z.width, 1.0f);
-    tg_att_transpose(m->q_t, m->q, j->dp, j->z.scale);
+    tg_att_transpose(m->q_t, m->q, j->dp, j->z.scale * TG_ATT_LOG2E);
     tg_att_transpose(m->dy_t, m->dy, j->dp, 1.0f);
     const float *lse = (const float *)j->args->in[4] + vec;
     for (int64_t i = 0; i < TG_ATT_PANEL; i++) {
-        m->lse[i] = i < n ? lse[i] : 0.0f;
+        m->lse[i] = i < n ? lse[i] * TG_ATT_LOG2E : 0.0f;
         m->delta[i] = i < n ? j->delta[vec + i] : 0.0f;
     }
 }
@@ -171,7 +173,7 @@ static void column(const job *j, int64_t b, int64_t h, int64_t block, int64_t fr
         load_panel(j, b, h, panel, block > lo, m);
         tg_att_scores(&t, padded, j->z.width, m->k, j->dp, m->q_t, m->p);
         tg_att_scores(&t, padded, j->z.width, m->v, j->dp, m->dy_t, m->ds);
-        differentiate(&t, padded, j->z.scale, m);
+        differentiate(&t, j->z.scale, m);
         tg_att_scatter(&t, padded, m->p, m->dy, j->dp, m->dv);
         tg_att_scatter(&t, padded, m->ds, m->q, j->dp, m->dk);
         tg_att_gather(&t, rows, m->ds, m->k, j->dp, m->dq);
@@ -305,7 +307,7 @@ static teng_status run(const teng_kernel_args *args)
                    .dk = f32 ? args->out[1] : workspace + s->sums_at[1],
                    .dv = f32 ? args->out[2] : workspace + s->sums_at[2]};
     const int64_t pairs = z.batch * z.groups;
-    const int threads = pairs * z.rows * (z.keys + z.width) > TG_PARALLEL_MIN ? s->threads : 1;
+    const int threads = tg_att_worth_threads(&z) ? s->threads : 1;
     prepare_rows(&j);
     zero_unseen(&j);
     if (pairs % threads == 0 || pairs >= 4 * threads)

@@ -25,18 +25,25 @@ TG_INLINE int64_t tg_att_width(int64_t width)
     return tg_blocks(width, TG_LANES) * TG_LANES;
 }
 
-/* e^x for x <= 0, or a little above; 0 below -87, so that no denormal number slows the products down. */
-TG_INLINE tg_vf tg_att_exp(tg_vf x)
+/* A million multiplications and more: tens of microseconds. */
+TG_INLINE bool tg_att_worth_threads(const tg_attention_sizes *z)
 {
-    static const float c[] = {0.50000000955f, 0.16666518255f, 0.041666204809f, 0.0083689582032f,
-                              0.0013950553542f}; /* as tg_v_exp */
-    const tg_vi zero = x < -87.0f;
-    tg_vf n = tg_v_round(x * 1.44269504089f);
-    tg_vf r = tg_v_fma(n, tg_v_set(-0.693359375f), x);
-    r = tg_v_fma(n, tg_v_set(2.12194440e-4f), r);
-    const tg_vf p = tg_v_fma(r * r, tg_v_poly(r, c, 5), r) + 1.0f;
-    const tg_vi power = __builtin_convertvector(tg_v_select(zero, tg_v_set(0.0f), n), tg_vi) << 23;
-    return (tg_vf)(((tg_vi)p + power) & ~zero);
+    return z->batch * z->heads * z->width * z->rows * z->keys >= 1 << 20;
+}
+
+/* Scores are kept times log2 e, so that their exponentials are powers of 2. */
+#define TG_ATT_LOG2E 1.44269504089f
+
+/* 2^x for x <= 0, or a little above; 0 from -127 down, so that no denormal numbers slow the products down. x
+ * = n + r, n the nearest integer; 2^r by least squares near the minimax polynomial (2e-9), its exponent
+ * raised by n. */
+TG_INLINE tg_vf tg_att_exp2(tg_vf x)
+{
+    static const float c[] = {0.69314720286f,   0.24022647914f,   0.055503324712f,
+                              0.0096184373574f, 0.0013398874404f, 0.00015353361945f};
+    x = tg_v_max(tg_v_set(-127.0f), x);
+    const tg_vf n = tg_v_round(x), r = x - n, p = tg_v_fma(r, tg_v_poly(r, c, 6), tg_v_set(1.0f));
+    return (tg_vf)((tg_vi)p + (__builtin_convertvector(n, tg_vi) << 23));
 }
 
 /* ---- rows in and out ---- */
@@ -205,11 +212,15 @@ TG_INLINE int64_t tg_att_key_hi(const tg_att_tile *t, int64_t i)
 {
     return tg_att_clip(tg_attention_last(t->z, t->q0 + i) + 1 - t->k0, t->keys);
 }
-/* Every query of the panel sees all of these `padded` keys. */
-TG_INLINE bool tg_att_full(const tg_att_tile *t, int64_t padded)
+/* Keys lo … hi - 1, whole groups, hold all that the register at column c sees, and its neighbours in a group
+ * of queries; true when each of those sees them all. */
+TG_INLINE bool tg_att_register_keys(const tg_att_tile *t, int64_t c, int64_t *lo, int64_t *hi)
 {
-    return padded == t->keys && tg_att_col_lo(t, padded - 1) == 0 && tg_att_col_hi(t, 0) == TG_ATT_PANEL &&
-           tg_att_col_lo(t, 0) == 0;
+    const int64_t columns = TG_LANES > TG_ATT_GROUP ? TG_LANES : TG_ATT_GROUP, first = c / columns * columns,
+                  last = first + columns - 1;
+    *lo = tg_att_key_lo(t, first) / TG_ATT_GROUP * TG_ATT_GROUP;
+    *hi = tg_blocks(tg_att_key_hi(t, last), TG_ATT_GROUP) * TG_ATT_GROUP;
+    return *lo >= tg_att_key_lo(t, last) && *hi <= tg_att_key_hi(t, first);
 }
 /* The columns that see any of the keys j … j + TG_ATT_GROUP - 1 lie in lo … hi - 1: both limits are monotonic
  * in j. */
