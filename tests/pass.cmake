@@ -1,0 +1,2 @@
+# Passes over graphs.
+tg_test(test_pass ROOMS pass)
