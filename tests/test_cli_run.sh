@@ -72,6 +72,7 @@ run 0 plan tiny.yaml --dot
 out 'digraph'
 run 0 plan tiny.yaml --json
 [ "$(head -c 1 out)" = '{' ] || die 'plan --json prints no object'
+[ -z "$(tail -c 1 out)" ] || die 'plan --json ends without a newline'
 
 # Signals: the run is saved, says how to go on, and the status names the signal.
 for signal in INT TERM; do

@@ -76,7 +76,7 @@ err "$scratch/none"
 
 # Help of everything.
 for words in '' train resume eval generate tokenizer 'tokenizer train' 'tokenizer encode' 'tokenizer decode' \
-    'tokenizer info' data 'data prepare' plan plot devices config completion help version; do
+    'tokenizer info' data 'data prepare' verify plan plot devices config completion help version; do
     run 0 help $words
     cp "$scratch/out" "$scratch/help"
     out usage:

@@ -27,7 +27,8 @@ json_t *tg_cli_json_text(const char *bytes, size_t n);
  * seconds. last: the final state, always shown. */
 void tg_cli_status_line(bool last, const char *fmt, ...) TENG_PRINTF(2, 3);
 
-/* A signal that ends the process removes the unfinished file that a tg_writer keeps for `path`. At most four paths. */
+/* A signal that ends the process removes the unfinished file that a tg_writer keeps for `path`. At most four
+ * paths. */
 void tg_cli_clean_up(const char *path);
 
 /* The word bytes, a file or a folder. */

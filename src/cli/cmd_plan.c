@@ -33,6 +33,7 @@ int tg_cmd_plan(const tg_args_plan *args)
     if (!asked) made = tg_run_plan_text(cfg, "summary", &text);
     for (int i = 0; i < N && made == TENG_OK; i++)
         if (listings[i].asked) made = tg_run_plan_text(cfg, listings[i].what, &text);
+    if (text.len && text.data[text.len - 1] != '\n') tg_strbuf_putc(&text, '\n');
     status =
         made == TENG_OK ? tg_cli_put_text(&args->base, tg_strbuf_take(&text)) : tg_cli_failed(&args->base);
     tg_strbuf_free(&text);
