@@ -8,7 +8,11 @@
 
 #include <math.h>
 
-#define MAX_MICRO 65536
+typedef struct tg_core_cut { /* one micro-batch of a batch */
+    teng_desc desc[TG_CORE_MAX_IN];
+    const void *data[TG_CORE_MAX_IN];
+    int64_t valid, tokens;
+} cut;
 
 /* Memory for every parameter; initial values or a file's come later. */
 static teng_status add_params(tg_core *c)
@@ -34,7 +38,9 @@ teng_status tg_core_create(teng_cell *cell, const char *device, int threads, con
     c->cell = cell;
     c->options = *options;
     if (c->options.micro_batches < 1) c->options.micro_batches = 1;
-    teng_status status = tg_device_open(device, threads, &c->dev);
+    c->cuts = tg_calloc((size_t)c->options.micro_batches, sizeof *c->cuts);
+    c->feeds = tg_calloc((size_t)c->options.micro_batches, sizeof *c->feeds);
+    teng_status status = c->cuts && c->feeds ? tg_device_open(device, threads, &c->dev) : TENG_MEMORY;
     if (status == TENG_OK) {
         c->store = tg_store_create(c->dev);
         status = c->store ? tg_step_create(cell, c->store, &c->options, &c->step) : TENG_MEMORY;
@@ -55,17 +61,13 @@ void tg_core_destroy(tg_core **core)
     tg_step_destroy(&c->step);
     tg_store_destroy(&c->store);
     tg_device_close(&c->dev);
+    tg_free(c->cuts);
+    tg_free(c->feeds);
     tg_free(c);
     *core = NULL;
 }
 
 /* ---- micro-batches ---- */
-typedef struct cut { /* one micro-batch of a batch */
-    teng_desc desc[TG_CORE_MAX_IN];
-    const void *data[TG_CORE_MAX_IN];
-    int64_t valid, tokens;
-} cut;
-
 static int64_t count_valid(const int32_t *labels, int64_t n)
 {
     int64_t valid = 0;
@@ -97,9 +99,10 @@ static tg_step_feed feed_of(const tg_source_batch *b, const cut *c)
         .in_desc = c->desc, .in = c->data, .in_name = b->name, .n_in = b->n_in, .weight = 1.0};
 }
 
-static teng_status train_cuts(tg_core *core, const tg_source_batch *b, double lr, cut *cuts,
-                              tg_step_feed *feeds, tg_core_result *out)
+static teng_status train_cuts(tg_core *core, const tg_source_batch *b, double lr, tg_core_result *out)
 {
+    cut *cuts = core->cuts;
+    tg_step_feed *feeds = core->feeds;
     const int64_t k = core->options.micro_batches, rows = b->desc[0].dims[0];
     int64_t valid = 0;
     out->tokens = 0;
@@ -131,18 +134,7 @@ teng_status tg_core_train_step(tg_core *core, const tg_source *source, double lr
     if (b.desc[0].dims[0] % k)
         return tg_fail(TENG_INVALID, "train.micro_batches=%lld does not divide the batch of %lld sequences",
                        (long long)k, (long long)b.desc[0].dims[0]);
-    cut one_cut, *cuts = &one_cut;
-    tg_step_feed one_feed, *feeds = &one_feed;
-    if (k > 1) {
-        cuts = tg_calloc((size_t)k, sizeof *cuts);
-        feeds = tg_calloc((size_t)k, sizeof *feeds);
-    }
-    const teng_status status = cuts && feeds ? train_cuts(core, &b, lr, cuts, feeds, out) : TENG_MEMORY;
-    if (k > 1) {
-        tg_free(cuts);
-        tg_free(feeds);
-    }
-    if (status != TENG_OK) return status;
+    TG_TRY(train_cuts(core, &b, lr, out));
     core->done++;
     core->applied += out->finite;
     core->tokens += out->tokens;

@@ -35,6 +35,8 @@ typedef struct tg_core {
     tg_store *store;
     tg_step *step;
     tg_step_options options;
+    struct tg_core_cut *cuts; /* [micro_batches] of the step that runs */
+    tg_step_feed *feeds;
     int64_t done;    /* optimizer steps done, dropped ones included */
     int64_t applied; /* of which changed the weights: what bias correction counts */
     int64_t tokens;  /* trained on (elements of the labels input, or rows) */

@@ -227,6 +227,11 @@ void tg_step_scalars(const tg_step *s, int64_t step, double lr, float out[4])
     out[3] = 0.0F;
 }
 
+float tg_step_unscale(double loss)
+{
+    return isfinite(loss) ? 1.0F : NAN;
+}
+
 void tg_step_rng(const tg_step *s, int64_t step, int64_t m, uint64_t out[2])
 {
     out[0] = s->dropout_key;
@@ -266,7 +271,7 @@ teng_status tg_step_train(tg_step *s, int64_t step, double lr, const tg_step_fee
         total += feeds[m].weight * (double)loss;
     }
     float scalars[4], norm;
-    const float unscale = 1.0F;
+    const float unscale = tg_step_unscale(total);
     tg_step_scalars(s, step, lr, scalars);
     TG_TRY(tg_exec_feed(c->exec, TG_OPTIM_SCALARS, scalars));
     TG_TRY(tg_exec_feed(c->exec, TG_OPTIM_UNSCALE, &unscale));

@@ -44,6 +44,9 @@ tg_optim_options tg_step_optim(const tg_step *s);
 
 /* Host values of the inputs that the optimizer and dropout read at optimizer step `step`, micro-batch m. */
 void tg_step_scalars(const tg_step *s, int64_t step, double lr, float out[4]);
+/* Undoes a loss scale. NaN for a loss that is not finite: the norm is then NaN too, which drops the update.
+ */
+float tg_step_unscale(double loss);
 void tg_step_rng(const tg_step *s, int64_t step, int64_t m, uint64_t out[2]);
 
 /* Eager twins (step_eager.c). */

@@ -32,10 +32,10 @@ static teng_status give_named(tg_step *s, tg_graph *g, const char *name, const t
     return v ? tg_eager_feed(s->eager, v, data) : teng_error_status();
 }
 
-static teng_status give_update_inputs(tg_step *s, tg_graph *g, int64_t step, double lr)
+static teng_status give_update_inputs(tg_step *s, tg_graph *g, int64_t step, double lr, double loss)
 {
     float scalars[4];
-    const float unscale = 1.0F;
+    const float unscale = tg_step_unscale(loss);
     const int64_t four = 4;
     const teng_desc vector = tg_desc_make(TENG_F32, 1, &four), scalar = tg_desc_make(TENG_F32, 0, NULL);
     tg_step_scalars(s, step, lr, scalars);
@@ -107,7 +107,7 @@ static teng_status train_accumulated(tg_step *s, int64_t step, double lr, const 
     }
     tg_graph *u = status == TENG_OK ? eager_graph(s, "update") : NULL;
     if (status == TENG_OK) status = u ? bind_accumulated(s, u, n) : TENG_MEMORY;
-    if (status == TENG_OK) status = give_update_inputs(s, u, step, lr);
+    if (status == TENG_OK) status = give_update_inputs(s, u, step, lr, *total);
     if (status == TENG_OK) status = update(s, u, n, norm);
     tg_graph_destroy(&u);
     tg_graph_destroy(&g);
@@ -122,9 +122,9 @@ static teng_status train_whole(tg_step *s, int64_t step, double lr, const tg_ste
     int n = 0;
     tg_graph *g = eager_graph(s, "train");
     teng_status status = g ? train_micro_batch(s, g, step, 0, feed, &loss, &n) : TENG_MEMORY;
-    if (status == TENG_OK) status = give_update_inputs(s, g, step, lr);
-    if (status == TENG_OK) status = update(s, g, n, norm);
     *total = feed->weight * (double)loss;
+    if (status == TENG_OK) status = give_update_inputs(s, g, step, lr, *total);
+    if (status == TENG_OK) status = update(s, g, n, norm);
     tg_graph_destroy(&g);
     tg_eager_end(s->eager);
     return status;
