@@ -179,6 +179,26 @@ TENG_API teng_tensor *teng_linear_cross_entropy_at(teng_src at, teng_tensor *x, 
     teng_linear_cross_entropy_at(TENG_HERE, x, w, labels, ignore_index)
 #define TENG_IGNORE_INDEX (-100)
 
+/* ---- mixtures of experts ---- */
+/* The top_k experts of each token by logits [N, E]: *experts i32 [N, top_k] in falling order, the lowest index first among
+ * equals; returns their weights softmax(logits) [N, top_k], divided by their sum if renormalise. */
+TENG_API teng_tensor *teng_moe_route_at(teng_src at, teng_tensor *logits, int64_t top_k, bool renormalise,
+                                        teng_tensor **experts);
+#define teng_moe_route(logits, top_k, renormalise, experts)                                                  \
+    teng_moe_route_at(TENG_HERE, logits, top_k, renormalise, experts)
+/* The order that puts the tokens of each expert together, none dropped: of chosen i32 [N, K] returns the token of each row
+ * i32 [N K]; *place i32 [N, K] is the row of each choice, *counts i32 [experts] the rows of each expert. Rows are gathered
+ * with teng_embedding(x, source) and brought back with teng_embedding(rows, place). */
+TENG_API teng_tensor *teng_moe_sort_at(teng_src at, teng_tensor *chosen, int64_t experts, teng_tensor **place,
+                                       teng_tensor **counts);
+#define teng_moe_sort(chosen, experts, place, counts)                                                        \
+    teng_moe_sort_at(TENG_HERE, chosen, experts, place, counts)
+/* The first counts[0] rows of x [M, K] times w[0], the next counts[1] times w[1], …: w [G, K, N], or [G, N, K] with trans,
+ * counts i32 [G] → [M, N]; rows after the last group give zeros. */
+TENG_API teng_tensor *teng_grouped_matmul_at(teng_src at, teng_tensor *x, teng_tensor *w, teng_tensor *counts,
+                                             bool trans);
+#define teng_grouped_matmul(x, w, counts, trans) teng_grouped_matmul_at(TENG_HERE, x, w, counts, trans)
+
 #ifdef __cplusplus
 }
 #endif
