@@ -21,9 +21,10 @@ static int64_t count(const teng_desc *desc)
 
 static teng_status infer(teng_op_call *call)
 {
+    char text[TENG_DESC_TEXT];
     if (call->in[0].dtype != TENG_F32)
         return teng_fail(TENG_INVALID, "x is %s; squared_relu computes in f32 (see teng_cast)",
-                         teng_dtype_name(call->in[0].dtype));
+                         teng_desc_text(text, &call->in[0]));
     call->out[0] = call->in[0];
     return TENG_OK;
 }

@@ -3,7 +3,7 @@
 # test_install.sh TENG BUILD_DIR CC CMAKE
 set -eu
 . "$(dirname "$0")/cli_common.sh"
-build=$2 cc=$3 cmake=$4
+build=$2 cc=$3 cmake=$4 example=$(cd "$(dirname "$0")/../examples" && pwd)/custom_cell.c
 
 DESTDIR=$scratch/stage "$cmake" --install "$build" --prefix /opt/teng >"$scratch/out" || die "$(cat "$scratch/out")"
 [ -x "$scratch/stage/opt/teng/bin/teng" ] || die 'DESTDIR holds no opt/teng/bin/teng'
@@ -60,6 +60,9 @@ if command -v pkg-config >/dev/null; then
     export PKG_CONFIG_PATH
     "$cc" -std=c17 -Wall -Werror user.c $(pkg-config --cflags --libs teng) -o shared
     check ./shared "$libdir"
+    "$cc" -std=c17 -Wall -Werror "$example" $(pkg-config --cflags --libs teng) -lm -o cell
+    LD_LIBRARY_PATH=$libdir ./cell >said || die "the example of a custom cell fails: $(cat said)"
+    grep -q 'equal in both modes' said || die "the example of a custom cell says: $(cat said)"
     "$cc" -std=c17 user.c $(pkg-config --cflags teng) -o static "$archive" \
         $(pkg-config --static --libs-only-l teng | sed 's/-lteng//')
     check ./static

@@ -42,6 +42,9 @@ TENG_API const char *teng_dtype_name(teng_dtype t);
 TENG_API teng_dtype teng_dtype_parse(const char *name);
 /* Bytes of one element. */
 TENG_API int teng_dtype_size(teng_dtype t);
+/* "f32[4,128]" into buf, which holds TENG_DESC_TEXT bytes; returns buf. */
+#define TENG_DESC_TEXT 200
+TENG_API char *teng_desc_text(char *buf, const teng_desc *desc);
 
 #ifdef __cplusplus
 }

@@ -54,6 +54,11 @@ char *tg_desc_text(char *buf, const teng_desc *d)
     return buf;
 }
 
+char *teng_desc_text(char *buf, const teng_desc *desc)
+{
+    return tg_desc_text(buf, desc);
+}
+
 /* One dimension at *at; false when there is no digit or the number does not fit. */
 static bool parse_dim(const char **at, int64_t *out)
 {

@@ -16,7 +16,7 @@ teng_desc tg_desc_make(teng_dtype dtype, int ndim, const int64_t *dims);
 /* Dimension counted from the end when negative; -1 when outside. */
 int tg_desc_axis(const teng_desc *d, int64_t axis);
 /* "f32[4,128]" into buf (TG_DESC_TEXT bytes); returns buf. Parses the same form. */
-#define TG_DESC_TEXT 200
+#define TG_DESC_TEXT TENG_DESC_TEXT
 char *tg_desc_text(char *buf, const teng_desc *d);
 teng_status tg_desc_parse(const char *text, teng_desc *out, const char **end);
 
