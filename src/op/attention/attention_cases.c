@@ -143,8 +143,12 @@ static const teng_op_case grads[] = {
     {"blocks, fewer keys", OPTIONS(1, 0, 0), 6, {GRAD(1, 210, 2, 140, 1, 24, 5)}},
 };
 
-const teng_op_cases tg_cases_attention = {
-    .op = "attention", .list = list, .n = TG_COUNT(list), .reference = forward, .dtypes = TG_ALL_FLOATS};
+const teng_op_cases tg_cases_attention = {.op = "attention",
+                                          .list = list,
+                                          .n = TG_COUNT(list),
+                                          .reference = forward,
+                                          .dtypes = TG_ALL_FLOATS,
+                                          .tol_f32 = 3e-6};
 const teng_op_cases tg_cases_attention_grad = {.op = "attention_grad",
                                                .list = grads,
                                                .n = TG_COUNT(grads),

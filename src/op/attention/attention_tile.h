@@ -19,6 +19,13 @@
 #endif
 #define TG_ATT_VECS 3
 
+/* Before a loop whose arrays are to become registers: unrolled whole. */
+#if defined(__clang__)
+#define TG_ATT_UNROLL(n) TG_PRAGMA(clang loop unroll(full))
+#else
+#define TG_ATT_UNROLL(n) TG_PRAGMA(GCC unroll n)
+#endif
+
 /* Elements of a packed row. */
 TG_INLINE int64_t tg_att_width(int64_t width)
 {
@@ -105,19 +112,19 @@ static inline void tg_att_transpose(float *dst, const float *src, int64_t dp, fl
     for (int64_t row = 0; row < TG_ATT_PANEL; row += TG_LANES)
         for (int64_t col = 0; col < dp; col += TG_LANES) {
             tg_vf a[TG_LANES], b[TG_LANES];
-#pragma GCC unroll 16
+            TG_ATT_UNROLL(16)
             for (int i = 0; i < TG_LANES; i++)
                 a[i] = tg_v_load(TENG_F32, src, (row + i) * dp + col) * factor;
-#pragma GCC unroll 4
+            TG_ATT_UNROLL(4)
             for (int round = 1; round < TG_LANES; round *= 2) {
-#pragma GCC unroll 8
+                TG_ATT_UNROLL(8)
                 for (int i = 0; i < TG_LANES / 2; i++)
                     tg_att_zip(a[i], a[i + TG_LANES / 2], &b[2 * i], &b[2 * i + 1]);
-#pragma GCC unroll 16
+                TG_ATT_UNROLL(16)
                 for (int i = 0; i < TG_LANES; i++)
                     a[i] = b[i];
             }
-#pragma GCC unroll 16
+            TG_ATT_UNROLL(16)
             for (int i = 0; i < TG_LANES; i++)
                 tg_v_store(TENG_F32, dst, (col + i) * TG_ATT_PANEL + row, a[i]);
         }
@@ -132,29 +139,31 @@ TG_INLINE void tg_att_kernel(int rows, int vecs, bool trans, tg_att_mode mode, c
                              const float *b, int64_t ldb, int64_t depth, float *c, int64_t ldc)
 {
     tg_vf sum[TG_ATT_ROWS][TG_ATT_VECS];
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 3
+    TG_ATT_UNROLL(8)
+    for (int r = 0; r < rows; r++) {
+        TG_ATT_UNROLL(3)
         for (int v = 0; v < vecs; v++)
             sum[r][v] = mode == TG_ATT_ADD ? tg_v_load(TENG_F32, c, r * ldc + v * TG_LANES) : (tg_vf){0};
+    }
     for (int64_t l = 0; l < depth; l++) {
         tg_vf right[TG_ATT_VECS];
-#pragma GCC unroll 3
+        TG_ATT_UNROLL(3)
         for (int v = 0; v < vecs; v++)
             right[v] = tg_v_load(TENG_F32, b, l * ldb + v * TG_LANES);
-#pragma GCC unroll 8
+        TG_ATT_UNROLL(8)
         for (int r = 0; r < rows; r++) {
             const tg_vf left = tg_v_set(trans ? a[l * lda + r] : a[r * lda + l]);
-#pragma GCC unroll 3
+            TG_ATT_UNROLL(3)
             for (int v = 0; v < vecs; v++)
                 sum[r][v] = tg_v_fma(left, right[v], sum[r][v]);
         }
     }
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 3
+    TG_ATT_UNROLL(8)
+    for (int r = 0; r < rows; r++) {
+        TG_ATT_UNROLL(3)
         for (int v = 0; v < vecs; v++)
             tg_v_store(TENG_F32, c, r * ldc + v * TG_LANES, sum[r][v]);
+    }
 }
 
 /* The same for TG_ATT_GROUP rows and any number of registers. */
