@@ -3,7 +3,7 @@
 set -eu
 . "$(dirname "$0")/cli_common.sh"
 golden=$2/tests/data/golden
-for family in gpt2 llama3 qwen2 qwen3; do
+for family in gpt2 llama3 qwen2 qwen3 mixtral; do
     for mode in graph pynative; do
         run 0 verify "$golden/$family" "$golden/$family/golden.safetensors" --mode $mode --threads 1
         out "$mode mode"

@@ -350,7 +350,7 @@ static void refuses_families(void **state)
     static const refusal list[] = {
         {llama, "{'model_type':null}", TENG_INVALID,
          "model_type is not set; families: llama, mistral, qwen2"},
-        {llama, "{'model_type':'mixtral'}", TENG_UNSUPPORTED, "model_type \"mixtral\" is not implemented"},
+        {llama, "{'model_type':'jamba'}", TENG_UNSUPPORTED, "model_type \"jamba\" is not implemented"},
         {llama, "{'model_type':'lama'}", TENG_UNSUPPORTED, "(did you mean llama?); families: llama, mistral"},
         {llama, "{'model_type':3}", TENG_FORMAT, "must be a string"},
         {llama, "{'n_embd':16}", TENG_INVALID,
@@ -391,7 +391,7 @@ static void refuses_other_maths(void **state)
          "quantization_config = {\"bits\":4} is not implemented for model_type llama; leave it out"},
         {gpt2, "{'add_cross_attention':true}", TENG_UNSUPPORTED, "add_cross_attention = true"},
         {gpt2, "{'rope_theta':5}", TENG_UNSUPPORTED, "rope_theta = 5"},
-        {llama, "{'num_experts_per_tok':2}", TENG_UNSUPPORTED, "num_experts_per_tok = 2"},
+        {llama, "{'num_experts_per_tok':2}", TENG_INVALID, "num_experts_per_tok = 2: model_type llama has no such key"},
         {llama, "{'rope_scaling':{'rope_type':'yarn','factor':4}}", TENG_UNSUPPORTED,
          "model.rope_scaling: rope_type = \"yarn\" is not implemented; default, linear and llama3 are"},
         {llama, "{'rope_scaling':{'type':'dynamic','factor':4}}", TENG_UNSUPPORTED,

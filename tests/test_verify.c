@@ -48,7 +48,7 @@ static void check_holds(const char *family, bool pynative)
 static void test_holds(void **state)
 {
     (void)state;
-    static const char *const families[] = {"gpt2", "llama3", "qwen2", "qwen3"};
+    static const char *const families[] = {"gpt2", "llama3", "qwen2", "qwen3", "mixtral"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         check_holds(families[i], false);
         check_holds(families[i], true);

@@ -3,6 +3,7 @@
 #define TG_NN_CELL_H
 
 #include "base/json.h"
+#include "base/vec.h"
 #include "graph/graph.h"
 #include "teng/nn.h"
 
@@ -26,15 +27,27 @@ typedef struct tg_lm_info {
     const char *backbone; /* first part of most parameter names ("transformer"); some files leave it out */
     int64_t vocab_size, hidden_size, num_layers, num_heads, num_kv_heads, head_dim, max_positions,
         intermediate_size;
-    int64_t params; /* all */
-    int64_t
-        params_matmul; /* elements that take part in matrix products (no embedding lookup, norms, biases) */
+    int64_t params;        /* all */
+    int64_t params_matmul; /* elements that take part in a token's matrix products (no embedding lookup,
+                              norms, biases) */
+    int64_t num_experts, experts_per_token; /* of a mixture of experts, else 0 */
     bool tied;
     bool positions_are_hard;  /* learned: a longer sequence is impossible, not just unwise */
     const char *embedding;    /* full name of the table [V, C], which is the head too when tied */
     const char *const *extra; /* ends of names that files hold beside parameters (masks); NULL at the end */
 } tg_lm_info;
 teng_status tg_lm_get_info(teng_cell *lm, tg_lm_info *out);
+/* One tensor of a model folder and where its values lie in a parameter. */
+typedef struct tg_lm_part {
+    char *name;
+    teng_desc desc;
+    int64_t offset; /* of its first element */
+} tg_lm_part;
+typedef TG_VEC(tg_lm_part) tg_lm_parts;
+/* The tensors in which the family's files keep a parameter: itself, or of a mixture each expert's matrices.
+ * Appends; free with tg_lm_parts_free. */
+teng_status tg_lm_file_parts(teng_cell *lm, const tg_param_info *param, tg_lm_parts *parts);
+void tg_lm_parts_free(tg_lm_parts *parts);
 /* Training FLOPs a token at sequence length T: 6 · params_matmul + 6 · layers · heads · head_dim · T (causal
  * attention, forward and backward counted as PaLM's appendix B with the causal half). */
 double tg_lm_flops_per_token(const tg_lm_info *info, int64_t seq_len);

@@ -14,11 +14,15 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LLAMA, MISTRAL, QWEN2, QWEN3, GPT2, FAMILIES };
+enum { LLAMA, MISTRAL, QWEN2, QWEN3, GPT2, MIXTRAL, QWEN3_MOE, FAMILIES };
 
 /* Buffers of old versions' files: values that are computed here. */
 static const char *const rope_extra[] = {".rotary_emb.inv_freq", NULL};
 static const char *const gpt2_extra[] = {".attn.bias", ".attn.masked_bias", NULL};
+
+/* Files keep each expert's matrices alone. */
+static const tg_lm_expert_names mixtral_experts = {"block_sparse_moe", "w1", "w3", "w2"};
+static const tg_lm_expert_names qwen_experts = {"mlp", "gate_proj", "up_proj", "down_proj"};
 
 static const tg_lm_family families[FAMILIES] = {
     [LLAMA] = {.name = "llama",
@@ -50,6 +54,27 @@ static const tg_lm_family families[FAMILIES] = {
                .qk_norm = true,
                .window = TG_WINDOW_BY_LAYER,
                .build = tg_llama_build},
+    [MIXTRAL] = {.name = "mixtral",
+                 .architecture = "MixtralForCausalLM",
+                 .backbone = "model",
+                 .extra = rope_extra,
+                 .experts = &mixtral_experts,
+                 .renormalise = true,
+                 .rope = true,
+                 .default_theta = 1e6,
+                 .window = TG_WINDOW_ALL,
+                 .build = tg_llama_build,
+                 .aux_loss = tg_llama_aux_loss},
+    [QWEN3_MOE] = {.name = "qwen3_moe",
+                   .architecture = "Qwen3MoeForCausalLM",
+                   .backbone = "model",
+                   .extra = rope_extra,
+                   .experts = &qwen_experts,
+                   .rope = true,
+                   .qk_norm = true,
+                   .window = TG_WINDOW_ALL,
+                   .build = tg_llama_build,
+                   .aux_loss = tg_llama_aux_loss},
     [GPT2] = {.name = "gpt2",
               .architecture = "GPT2LMHeadModel",
               .backbone = "transformer",
@@ -80,38 +105,46 @@ typedef struct key_row {
 #define F(field) offsetof(tg_lm_shape, field)
 /* clang-format off */
 static const key_row keys[] = {
-    /* key                       kind         field                   lo  hi          llama     mistral   qwen2     qwen3     gpt2 */
-    {"vocab_size",               KEY_INT,     F(vocab_size),          1, 1 << 24, {REQUIRED, REQUIRED, REQUIRED, REQUIRED, REQUIRED}},
-    {"hidden_size",              KEY_INT,     F(hidden_size),         1, 1 << 20, {"4096",   "4096",   "4096",   "4096",   NONE}},
-    {"n_embd",                   KEY_INT,     F(hidden_size),         1, 1 << 20, {NONE,     NONE,     NONE,     NONE,     "768"}},
-    {"intermediate_size",        KEY_INT,     F(intermediate_size),   1, 1 << 22, {"11008",  "14336",  "22016",  "22016",  NONE}},
-    {"n_inner",                  KEY_OPT_INT, F(intermediate_size),   1, 1 << 22, {NONE,     NONE,     NONE,     NONE,     "null"}},
-    {"num_hidden_layers",        KEY_INT,     F(num_layers),          1, 4096,    {"32",     "32",     "32",     "32",     NONE}},
-    {"n_layer",                  KEY_INT,     F(num_layers),          1, 4096,    {NONE,     NONE,     NONE,     NONE,     "12"}},
-    {"num_attention_heads",      KEY_INT,     F(num_heads),           1, 4096,    {"32",     "32",     "32",     "32",     NONE}},
-    {"n_head",                   KEY_INT,     F(num_heads),           1, 4096,    {NONE,     NONE,     NONE,     NONE,     "12"}},
-    {"num_key_value_heads",      KEY_OPT_INT, F(num_kv_heads),        1, 4096,    {"null",   "8",      "32",     "32",     NONE}},
-    {"head_dim",                 KEY_OPT_INT, F(head_dim),            1, 1 << 16, {"null",   "null",   OPTIONAL, "128",    NONE}},
-    {"max_position_embeddings",  KEY_INT,     F(max_positions),       1, 1 << 24, {"2048",   "131072", "32768",  "32768",  NONE}},
-    {"n_positions",              KEY_INT,     F(max_positions),       1, 1 << 24, {NONE,     NONE,     NONE,     NONE,     "1024"}},
-    {"hidden_act",               KEY_ACT,     F(act),                 0, 0,       {"\"silu\"", "\"silu\"", "\"silu\"", "\"silu\"", NONE}},
-    {"activation_function",      KEY_ACT,     F(act),                 0, 0,       {NONE,     NONE,     NONE,     NONE,     "\"gelu_new\""}},
-    {"rms_norm_eps",             KEY_REAL,    F(norm_eps),            0, 1,       {"1e-6",   "1e-6",   "1e-6",   "1e-6",   NONE}},
-    {"layer_norm_epsilon",       KEY_REAL,    F(norm_eps),            0, 1,       {NONE,     NONE,     NONE,     NONE,     "1e-5"}},
-    {"initializer_range",        KEY_REAL,    F(init_std),            0, 1e3,     {"0.02",   "0.02",   "0.02",   "0.02",   "0.02"}},
-    {"attention_bias",           KEY_BOOL,    F(attention_bias),      0, 0,       {"false",  OPTIONAL, OPTIONAL, "false",  NONE}},
-    {"mlp_bias",                 KEY_BOOL,    F(mlp_bias),            0, 0,       {"false",  OPTIONAL, OPTIONAL, OPTIONAL, NONE}},
-    {"attention_dropout",        KEY_REAL,    F(attn_drop),           0, 1,       {"0.0",    "0.0",    "0.0",    "0.0",    NONE}},
-    {"attn_pdrop",               KEY_REAL,    F(attn_drop),           0, 1,       {NONE,     NONE,     NONE,     NONE,     "0.1"}},
-    {"embd_pdrop",               KEY_REAL,    F(embd_drop),           0, 1,       {NONE,     NONE,     NONE,     NONE,     "0.1"}},
-    {"resid_pdrop",              KEY_REAL,    F(resid_drop),          0, 1,       {NONE,     NONE,     NONE,     NONE,     "0.1"}},
-    {"scale_attn_weights",       KEY_BOOL,    F(scale_attn),          0, 0,       {NONE,     NONE,     NONE,     NONE,     "true"}},
-    {"scale_attn_by_inverse_layer_idx", KEY_BOOL, F(scale_attn_by_layer), 0, 0,   {NONE,     NONE,     NONE,     NONE,     "false"}},
-    {"reorder_and_upcast_attn",  KEY_BOOL,    F(upcast_attn),         0, 0,       {NONE,     NONE,     NONE,     NONE,     "false"}},
-    {"use_sliding_window",       KEY_BOOL,    F(use_sliding_window),  0, 0,       {NONE,     NONE,     "false",  "false",  NONE}},
-    {"sliding_window",           KEY_OPT_INT, F(sliding_window),      1, 1 << 24, {NONE,     "4096",   "4096",   "4096",   NONE}},
-    {"max_window_layers",        KEY_INT,     F(max_window_layers),   0, 1 << 24, {OPTIONAL, OPTIONAL, "28",     "28",     OPTIONAL}},
-    {"tie_word_embeddings",      KEY_BOOL,    F(tied),                0, 0,       {"false",  "false",  "false",  "false",  "true"}},
+    /* key                       kind         field                   lo  hi          llama     mistral   qwen2     qwen3     gpt2        mixtral    qwen3_moe */
+    {"vocab_size",               KEY_INT,     F(vocab_size),          1, 1 << 24, {REQUIRED, REQUIRED, REQUIRED, REQUIRED, REQUIRED       , REQUIRED,  REQUIRED}},
+    {"hidden_size",              KEY_INT,     F(hidden_size),         1, 1 << 20, {"4096",   "4096",   "4096",   "4096",   NONE           , "4096",    "2048"}},
+    {"n_embd",                   KEY_INT,     F(hidden_size),         1, 1 << 20, {NONE,     NONE,     NONE,     NONE,     "768"          , NONE,      NONE}},
+    {"intermediate_size",        KEY_INT,     F(intermediate_size),   1, 1 << 22, {"11008",  "14336",  "22016",  "22016",  NONE           , "14336",   "6144"}},
+    {"n_inner",                  KEY_OPT_INT, F(intermediate_size),   1, 1 << 22, {NONE,     NONE,     NONE,     NONE,     "null"         , NONE,      NONE}},
+    {"num_hidden_layers",        KEY_INT,     F(num_layers),          1, 4096,    {"32",     "32",     "32",     "32",     NONE           , "32",      "24"}},
+    {"n_layer",                  KEY_INT,     F(num_layers),          1, 4096,    {NONE,     NONE,     NONE,     NONE,     "12"           , NONE,      NONE}},
+    {"num_attention_heads",      KEY_INT,     F(num_heads),           1, 4096,    {"32",     "32",     "32",     "32",     NONE           , "32",      "32"}},
+    {"n_head",                   KEY_INT,     F(num_heads),           1, 4096,    {NONE,     NONE,     NONE,     NONE,     "12"           , NONE,      NONE}},
+    {"num_key_value_heads",      KEY_OPT_INT, F(num_kv_heads),        1, 4096,    {"null",   "8",      "32",     "32",     NONE           , "8",       "4"}},
+    {"head_dim",                 KEY_OPT_INT, F(head_dim),            1, 1 << 16, {"null",   "null",   OPTIONAL, "128",    NONE           , "null",    OPTIONAL}},
+    {"max_position_embeddings",  KEY_INT,     F(max_positions),       1, 1 << 24, {"2048",   "131072", "32768",  "32768",  NONE           , "131072",  "32768"}},
+    {"n_positions",              KEY_INT,     F(max_positions),       1, 1 << 24, {NONE,     NONE,     NONE,     NONE,     "1024"         , NONE,      NONE}},
+    {"hidden_act",               KEY_ACT,     F(act),                 0, 0,       {"\"silu\"", "\"silu\"", "\"silu\"", "\"silu\"", NONE   , "\"silu\"","\"silu\""}},
+    {"activation_function",      KEY_ACT,     F(act),                 0, 0,       {NONE,     NONE,     NONE,     NONE,     "\"gelu_new\"" , NONE,      NONE}},
+    {"rms_norm_eps",             KEY_REAL,    F(norm_eps),            0, 1,       {"1e-6",   "1e-6",   "1e-6",   "1e-6",   NONE           , "1e-5",    "1e-6"}},
+    {"layer_norm_epsilon",       KEY_REAL,    F(norm_eps),            0, 1,       {NONE,     NONE,     NONE,     NONE,     "1e-5"         , NONE,      NONE}},
+    {"initializer_range",        KEY_REAL,    F(init_std),            0, 1e3,     {"0.02",   "0.02",   "0.02",   "0.02",   "0.02"         , "0.02",    "0.02"}},
+    {"attention_bias",           KEY_BOOL,    F(attention_bias),      0, 0,       {"false",  OPTIONAL, OPTIONAL, "false",  NONE           , OPTIONAL,  "false"}},
+    {"mlp_bias",                 KEY_BOOL,    F(mlp_bias),            0, 0,       {"false",  OPTIONAL, OPTIONAL, OPTIONAL, NONE           , OPTIONAL,  OPTIONAL}},
+    {"attention_dropout",        KEY_REAL,    F(attn_drop),           0, 1,       {"0.0",    "0.0",    "0.0",    "0.0",    NONE           , "0.0",     "0.0"}},
+    {"attn_pdrop",               KEY_REAL,    F(attn_drop),           0, 1,       {NONE,     NONE,     NONE,     NONE,     "0.1"          , NONE,      NONE}},
+    {"embd_pdrop",               KEY_REAL,    F(embd_drop),           0, 1,       {NONE,     NONE,     NONE,     NONE,     "0.1"          , NONE,      NONE}},
+    {"resid_pdrop",              KEY_REAL,    F(resid_drop),          0, 1,       {NONE,     NONE,     NONE,     NONE,     "0.1"          , NONE,      NONE}},
+    {"scale_attn_weights",       KEY_BOOL,    F(scale_attn),          0, 0,       {NONE,     NONE,     NONE,     NONE,     "true"         , NONE,      NONE}},
+    {"scale_attn_by_inverse_layer_idx", KEY_BOOL, F(scale_attn_by_layer), 0, 0,   {NONE,     NONE,     NONE,     NONE,     "false"        , NONE,      NONE}},
+    {"reorder_and_upcast_attn",  KEY_BOOL,    F(upcast_attn),         0, 0,       {NONE,     NONE,     NONE,     NONE,     "false"        , NONE,      NONE}},
+    {"use_sliding_window",       KEY_BOOL,    F(use_sliding_window),  0, 0,       {NONE,     NONE,     "false",  "false",  NONE           , NONE,      "false"}},
+    {"sliding_window",           KEY_OPT_INT, F(sliding_window),      1, 1 << 24, {NONE,     "4096",   "4096",   "4096",   NONE           , "null",    "4096"}},
+    {"max_window_layers",        KEY_INT,     F(max_window_layers),   0, 1 << 24, {OPTIONAL, OPTIONAL, "28",     "28",     OPTIONAL       , OPTIONAL,  OPTIONAL}},
+    {"tie_word_embeddings",      KEY_BOOL,    F(tied),                0, 0,       {"false",  "false",  "false",  "false",  "true"         , "false",   "false"}},
+    {"num_local_experts",        KEY_INT,     F(num_experts), 1, 65536, {NONE, NONE, NONE, NONE, NONE, "8", NONE}},
+    {"num_experts",              KEY_INT,     F(num_experts), 0, 65536, {NONE, NONE, NONE, NONE, NONE, NONE, "128"}},
+    {"num_experts_per_tok",      KEY_INT,     F(top_k), 1, 65536, {NONE, NONE, NONE, NONE, NONE, "2", "8"}},
+    {"moe_intermediate_size",    KEY_INT,     F(moe_intermediate_size), 1, 1 << 22, {NONE, NONE, NONE, NONE, NONE, NONE, "768"}},
+    {"norm_topk_prob",           KEY_BOOL,    F(norm_topk_prob), 0, 0, {NONE, NONE, NONE, NONE, NONE, NONE, "false"}},
+    {"decoder_sparse_step",      KEY_INT,     F(decoder_sparse_step), 1, 4096, {NONE, NONE, NONE, NONE, NONE, NONE, "1"}},
+    {"output_router_logits",     KEY_BOOL,    F(output_router_logits), 0, 0, {NONE, NONE, NONE, NONE, NONE, "false", "false"}},
+    {"router_aux_loss_coef",     KEY_REAL,    F(router_aux_loss_coef), 0, 1e3, {NONE, NONE, NONE, NONE, NONE, "0.001", "0.001"}},
 };
 
 /* Keys whose other values would change the maths and are not implemented; null is always neutral. */
@@ -122,8 +155,9 @@ static const struct fixed_row {
     unsigned families;
 } fixed_keys[] = {
     {"attention_bias",           "true",  BIT(QWEN2)},
-    {"attention_bias",           "false", BIT(MISTRAL)},
-    {"mlp_bias",                 "false", BIT(MISTRAL) | BIT(QWEN2) | BIT(QWEN3)},
+    {"attention_bias",           "false", BIT(MISTRAL) | BIT(MIXTRAL)},
+    {"mlp_bias",                 "false", BIT(MISTRAL) | BIT(QWEN2) | BIT(QWEN3) | BIT(MIXTRAL) | BIT(QWEN3_MOE)},
+    {"router_jitter_noise",      "0",     BIT(MIXTRAL)},
     {"rope_theta",               "null",  BIT(GPT2)},
     {"rope_scaling",             "null",  BIT(GPT2)},
     {"rope_parameters",          "null",  BIT(GPT2)},
@@ -137,11 +171,6 @@ static const struct fixed_row {
     {"quantization_config",      "null",  ALL},
     {"attn_logit_softcapping",   "null",  ALL},
     {"final_logit_softcapping",  "null",  ALL},
-    {"num_local_experts",        "0",     ALL},
-    {"num_experts",              "0",     ALL},
-    {"num_experts_per_tok",      "0",     ALL},
-    {"moe_intermediate_size",    "0",     ALL},
-    {"norm_topk_prob",           "false", ALL},
 };
 /* clang-format on */
 enum { KEYS = sizeof keys / sizeof *keys, FIXED_KEYS = sizeof fixed_keys / sizeof *fixed_keys };
@@ -359,10 +388,11 @@ static teng_status read_rope(const json_t *given, tg_lm_shape *shape, json_t *fu
         TG_TRY(read_rope_scaling(dict, where, rope));
     }
     const bool named = rope->theta != 0 || outer != 0;
-    if (rope->theta == 0) rope->theta = outer != 0 ? outer : default_theta;
+    const double by_family = shape->family->default_theta > 0 ? shape->family->default_theta : default_theta;
+    if (rope->theta == 0) rope->theta = outer != 0 ? outer : by_family;
     if (!(rope->theta > 0) || !isfinite(rope->theta))
         return tg_fail(TENG_INVALID, "model: rope_theta = %g must be positive", rope->theta);
-    return named ? TENG_OK : put(full, "rope_theta", json_real(default_theta));
+    return named ? TENG_OK : put(full, "rope_theta", json_real(by_family));
 }
 
 /* ---- attention windows ---- */
@@ -397,17 +427,59 @@ static teng_status read_layer_types(const json_t *types, tg_lm_shape *s)
     return TENG_OK;
 }
 
-static teng_status read_windows(const json_t *given, tg_lm_shape *s)
+static teng_status read_windows(const json_t *given, const json_t *full, tg_lm_shape *s)
 {
     const json_t *types = json_object_get(given, "layer_types");
     s->windows = tg_calloc((size_t)s->num_layers, sizeof *s->windows);
     if (!s->windows) return TENG_MEMORY;
-    if (s->family->window == TG_WINDOW_BY_LAYER && !s->use_sliding_window) s->sliding_window = 0;
+    if (json_object_get(full, "use_sliding_window") && !s->use_sliding_window) s->sliding_window = 0;
     for (int64_t i = 0; i < s->num_layers; i++)
         if (s->family->window == TG_WINDOW_ALL ||
             (s->family->window == TG_WINDOW_BY_LAYER && i >= s->max_window_layers))
             s->windows[i] = s->sliding_window;
     return types && !json_is_null(types) ? read_layer_types(types, s) : TENG_OK;
+}
+
+/* ---- mixtures of experts ---- */
+
+/* Which layers are mixtures: every decoder_sparse_step-th that mlp_only_layers does not name. */
+static teng_status read_experts(const json_t *given, tg_lm_shape *s)
+{
+    const json_t *dense = json_object_get(given, "mlp_only_layers");
+    s->sparse = tg_calloc((size_t)s->num_layers, sizeof *s->sparse);
+    if (!s->sparse) return TENG_MEMORY;
+    if (!s->family->experts || s->num_experts == 0) return TENG_OK;
+    if (s->top_k > s->num_experts)
+        return tg_fail(TENG_INVALID, "model: num_experts_per_tok = %lld is more than the %lld experts",
+                       (long long)s->top_k, (long long)s->num_experts);
+    if (!s->decoder_sparse_step) s->decoder_sparse_step = 1;
+    for (int64_t i = 0; i < s->num_layers; i++)
+        s->sparse[i] = (i + 1) % s->decoder_sparse_step == 0;
+    if (!dense || json_is_null(dense)) return TENG_OK;
+    if (!json_is_array(dense))
+        return refuse(TENG_FORMAT, "mlp_only_layers", dense, ": a list of layers is needed");
+    for (size_t k = 0; k < json_array_size(dense); k++) {
+        const json_t *v = json_array_get(dense, k);
+        if (!json_is_integer(v))
+            return refuse(TENG_FORMAT, "mlp_only_layers", dense, ": a list of layers is needed");
+        if (json_integer_value(v) >= 0 && json_integer_value(v) < s->num_layers)
+            s->sparse[json_integer_value(v)] = false;
+    }
+    return TENG_OK;
+}
+
+/* transformers 5 writes num_local_experts where versions before wrote num_experts, and reads both. */
+static teng_status rename_experts(int family, json_t *given)
+{
+    const char *ours = family == MIXTRAL ? "num_local_experts" : "num_experts",
+               *theirs = family == MIXTRAL ? "num_experts" : "num_local_experts";
+    const json_t *a = json_object_get(given, ours), *b = json_object_get(given, theirs);
+    if (!families[family].experts || !b || json_is_null(b)) return TENG_OK;
+    if (a && !json_is_null(a) && !same_value(a, b))
+        return refuse(TENG_INVALID, theirs, b, " differs from num_experts; they are one key, leave one out");
+    TG_TRY(put(given, ours, json_deep_copy(b)));
+    json_object_del(given, theirs);
+    return TENG_OK;
 }
 
 /* ---- the whole ---- */
@@ -488,7 +560,8 @@ static teng_status read_all(const json_t *given, int family, tg_lm_shape *s, jso
     TG_TRY(check_heads(s));
     TG_TRY(put_derived(s, full));
     if (s->family->rope) TG_TRY(read_rope(given, s, full));
-    TG_TRY(read_windows(given, s));
+    TG_TRY(read_windows(given, full, s));
+    TG_TRY(read_experts(given, s));
     const char *key;
     json_t *v;
     json_object_foreach((json_t *)(uintptr_t)given, key,
@@ -504,15 +577,24 @@ teng_status tg_lm_read(const json_t *given, tg_lm_shape *shape, json_t **full)
     *full = NULL;
     TG_TRY(find_family(given, &family));
     shape->family = &families[family];
-    json_t *object = json_object();
-    if (!object) return tg_fail(TENG_MEMORY, "model: out of memory");
-    const teng_status status = read_all(given, family, shape, object);
+    json_t *object = json_object(), *renamed = json_copy((json_t *)(uintptr_t)given);
+    teng_status status = object && renamed ? TENG_OK : tg_fail(TENG_MEMORY, "model: out of memory");
+    if (status == TENG_OK) status = rename_experts(family, renamed);
+    if (status == TENG_OK) status = read_all(renamed, family, shape, object);
+    json_decref(renamed);
     if (status == TENG_OK) {
         *full = object;
         return TENG_OK;
     }
     json_decref(object);
-    tg_free(shape->windows);
-    shape->windows = NULL;
+    tg_lm_shape_free(shape);
     return status;
+}
+
+void tg_lm_shape_free(tg_lm_shape *shape)
+{
+    tg_free(shape->windows);
+    tg_free(shape->sparse);
+    shape->windows = NULL;
+    shape->sparse = NULL;
 }

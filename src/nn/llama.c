@@ -1,8 +1,8 @@
 /*
  * The decoder that LLaMA, Mistral, Qwen2 and Qwen3 share: blocks of RMSNorm, grouped-query attention with
  * rotary positions, RMSNorm, gated feed-forward, each added to the residual stream (Touvron et al. 2023). The
- * families differ in biases, in norms on the heads of q and k, in windows. GPT-2 differs in every part and
- * has its own file.
+ * families differ in biases, in norms on the heads of q and k, in windows, and in that the feed-forward may
+ * be a mixture of experts (moe.c). GPT-2 differs in every part and has its own file.
  *
  * Shapes: x_btc [batch, tokens, hidden], q_bthd [batch, tokens, heads, head_dim].
  */
@@ -109,7 +109,7 @@ static teng_cell *block_create(const tg_lm_shape *s, int64_t layer)
     if (!tg_lm_add(cell, "input_layernorm", teng_nn_rms_norm(s->hidden_size, s->norm_eps), norm1) ||
         !tg_lm_add(cell, "self_attn", attention_create(s, layer), &b->self_attn) ||
         !tg_lm_add(cell, "post_attention_layernorm", teng_nn_rms_norm(s->hidden_size, s->norm_eps), norm2) ||
-        !tg_lm_add(cell, "mlp", mlp_create(s), &b->mlp))
+        !tg_lm_add(cell, "mlp", s->sparse[layer] ? tg_moe_create(s) : mlp_create(s), &b->mlp))
         teng_cell_destroy(&cell);
     return cell;
 }
@@ -128,6 +128,31 @@ static teng_tensor *decoder_forward(teng_cell *self, teng_tensor *const *in, int
     for (int64_t i = 0; i < d->num_layers; i++)
         x_btc = teng_call(d->layers[i], x_btc);
     return teng_call(d->norm, x_btc);
+}
+
+/*
+ * Load balancing as transformers has it: E · Σ_e f_e P_e with f_e the rows that expert e got and P_e the
+ * router's probability of e, both a token and averaged over all tokens of all mixtures (Fedus et al. 2021,
+ * equations 4 to 6).
+ */
+teng_tensor *tg_llama_aux_loss(teng_cell *backbone)
+{
+    const decoder *d = teng_cell_data(backbone);
+    teng_tensor *sum_p = NULL, *sum_f = NULL;
+    int64_t mixtures = 0;
+    for (int64_t i = 0; i < d->num_layers; i++) {
+        teng_tensor *p, *f;
+        const block *b = teng_cell_data(d->layers[i]);
+        if (!tg_moe_load(b->mlp, &p, &f)) continue;
+        sum_p = mixtures ? teng_add(sum_p, p) : p;
+        sum_f = mixtures ? teng_add(sum_f, f) : f;
+        mixtures++;
+    }
+    if (!mixtures) return teng_fill(TENG_F32, ((teng_dims){0}), 0);
+    const teng_desc *desc = teng_tensor_desc(sum_p);
+    const double experts = sum_p ? (double)desc->dims[0] : 0;
+    return teng_scale(teng_sum(teng_mul(sum_p, sum_f), ((teng_dims){0}), false),
+                      experts / ((double)mixtures * (double)mixtures));
 }
 
 teng_cell *tg_llama_build(const tg_lm_shape *s, teng_param **embedding)

@@ -14,7 +14,8 @@ typedef struct lm_data {
     tg_lm_info info;
     teng_cell *backbone;
     teng_param *embedding, *head; /* [V, C]; one and the same when tied */
-    double attn_drop;
+    double attn_drop, aux_coef;   /* aux_coef 0: the routers add nothing to the loss */
+    const tg_lm_family *family;
     const char *positions_key, *attn_drop_key;
     char config[]; /* JSON text */
 } lm_data;
@@ -54,7 +55,9 @@ static teng_tensor *lm_forward(teng_cell *self, teng_tensor *const *in, int n_in
         teng_tensor *rows_nc = teng_embedding(teng_reshape(h, TENG_DIMS(-1, lm->info.hidden_size)), in[1]);
         return teng_linear(rows_nc, w, NULL, false);
     }
-    return teng_linear_cross_entropy(h, w, in[1], TENG_IGNORE_INDEX);
+    teng_tensor *loss = teng_linear_cross_entropy(h, w, in[1], TENG_IGNORE_INDEX);
+    return lm->aux_coef > 0 ? teng_add(loss, teng_scale(lm->family->aux_loss(lm->backbone), lm->aux_coef))
+                            : loss;
 }
 
 static bool add_head(teng_cell *lm, const tg_lm_shape *s)
@@ -78,8 +81,11 @@ static teng_status count_params(teng_cell *lm, tg_lm_info *info)
     TG_TRY(tg_nn_params(lm, &params, &n));
     info->params_matmul = info->tied ? info->vocab_size * info->hidden_size : 0;
     for (size_t i = 0; i < n; i++) {
-        info->params += tg_desc_numel(&params[i].desc);
-        if (params[i].init.role == TENG_ROLE_WEIGHT) info->params_matmul += tg_desc_numel(&params[i].desc);
+        const int64_t all = tg_desc_numel(&params[i].desc);
+        const bool expert = params[i].desc.ndim == 3; /* [experts, …], of which a token sees some */
+        info->params += all;
+        if (params[i].init.role == TENG_ROLE_WEIGHT)
+            info->params_matmul += expert ? all / info->num_experts * info->experts_per_token : all;
     }
     return TENG_OK;
 }
@@ -91,7 +97,9 @@ static teng_cell *create(const tg_lm_shape *s, const char *config)
     if (!lm) return NULL;
     lm_data *data = teng_cell_data(lm);
     memcpy(data->config, config, config_size);
+    data->family = s->family;
     data->attn_drop = s->attn_drop;
+    data->aux_coef = s->family->aux_loss && s->output_router_logits ? s->router_aux_loss_coef : 0;
     data->attn_drop_key = s->family->rope ? "attention_dropout" : "attn_pdrop";
     data->positions_key = s->family->rope ? "max_position_embeddings" : "n_positions";
     data->info = (tg_lm_info){
@@ -105,6 +113,8 @@ static teng_cell *create(const tg_lm_shape *s, const char *config)
         .head_dim = s->head_dim,
         .max_positions = s->max_positions,
         .intermediate_size = s->intermediate_size,
+        .num_experts = s->family->experts ? s->num_experts : 0,
+        .experts_per_token = s->family->experts ? s->top_k : 0,
         .tied = s->tied,
         .positions_are_hard = !s->family->rope,
         .extra = s->family->extra,
@@ -131,7 +141,7 @@ teng_cell *teng_lm_create(const char *config_json)
         if (text) lm = create(&shape, text);
         tg_free(text);
     }
-    tg_free(shape.windows);
+    tg_lm_shape_free(&shape);
     json_decref(full);
     json_decref(given);
     return lm;
@@ -158,6 +168,63 @@ teng_status tg_lm_get_info(teng_cell *lm, tg_lm_info *out)
     if (!data) return TENG_INVALID;
     *out = data->info;
     return TENG_OK;
+}
+
+/* ---- tensors of files ---- */
+
+static teng_status add_part(tg_lm_parts *parts, char *name, teng_desc desc, int64_t offset)
+{
+    const tg_lm_part part = {name, desc, offset};
+    if (name && tg_vec_push(parts, part)) return TENG_OK;
+    tg_free(name);
+    return TENG_MEMORY;
+}
+
+/* Length of the name before `end`, -1 when it has another end. */
+static int length_before(const char *name, const char *end)
+{
+    const size_t n = strlen(name), m = strlen(end);
+    return n >= m && strcmp(name + n - m, end) == 0 ? (int)(n - m) : -1;
+}
+
+/* gate_up_proj [E, 2F, C]: gate, then up of each expert; down_proj [E, C, F]. */
+static teng_status add_experts(tg_lm_parts *parts, const tg_lm_expert_names *names, const char *param,
+                               int prefix, const teng_desc *whole, bool two)
+{
+    const int64_t rows = two ? whole->dims[1] / 2 : whole->dims[1], size = rows * whole->dims[2];
+    const teng_desc desc = tg_desc_make(whole->dtype, 2, (int64_t[]){rows, whole->dims[2]});
+    for (int64_t e = 0; e < whole->dims[0]; e++)
+        for (int64_t half = 0; half < (two ? 2 : 1); half++)
+            TG_TRY(add_part(parts,
+                            tg_asprintf("%.*s.%s.experts.%lld.%s.weight", prefix, param, names->block,
+                                        (long long)e,
+                                        !two   ? names->down
+                                        : half ? names->up
+                                               : names->gate),
+                            desc, (e * (two ? 2 : 1) + half) * size));
+    return TENG_OK;
+}
+
+teng_status tg_lm_file_parts(teng_cell *lm, const tg_param_info *param, tg_lm_parts *parts)
+{
+    const lm_data *data = data_of(lm);
+    if (!data) return TENG_INVALID;
+    const tg_lm_expert_names *names = data->family->experts;
+    const int pair = names ? length_before(param->name, ".mlp.experts.gate_up_proj") : -1;
+    if (pair >= 0) return add_experts(parts, names, param->name, pair, &param->desc, true);
+    const int down = names ? length_before(param->name, ".mlp.experts.down_proj") : -1;
+    if (down >= 0) return add_experts(parts, names, param->name, down, &param->desc, false);
+    const int router = names ? length_before(param->name, ".mlp.gate.weight") : -1;
+    char *name = router >= 0 ? tg_asprintf("%.*s.%s.gate.weight", router, param->name, names->block)
+                             : tg_strdup(param->name);
+    return add_part(parts, name, param->desc, 0);
+}
+
+void tg_lm_parts_free(tg_lm_parts *parts)
+{
+    for (size_t i = 0; i < parts->len; i++)
+        tg_free(parts->data[i].name);
+    tg_vec_free(parts);
 }
 
 double tg_lm_flops_per_token(const tg_lm_info *info, int64_t seq_len)

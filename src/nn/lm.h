@@ -20,28 +20,50 @@ typedef struct tg_lm_shape {
     bool use_sliding_window;
     int64_t *windows; /* [num_layers] of the layers' attention, 0: none; NULL: none at all */
     teng_rope_options rope;
+    int64_t num_experts, top_k, moe_intermediate_size, decoder_sparse_step; /* of mixtures of experts */
+    bool norm_topk_prob, output_router_logits;
+    double router_aux_loss_coef;
+    bool *sparse; /* [num_layers]: the layer's feed-forward is a mixture */
 } tg_lm_shape;
 
+/* How files name the parts of a mixture: "model.layers.0.<block>.experts.3.<gate>.weight". */
+typedef struct tg_lm_expert_names {
+    const char *block, *gate, *up, *down;
+} tg_lm_expert_names;
+
 typedef struct tg_lm_family {
-    const char *name;         /* model_type */
-    const char *architecture; /* as config.json names it */
-    const char *backbone;     /* name of the part below the head: "model", "transformer" */
-    const char *const *extra; /* tg_lm_info */
-    bool rope;                /* rotary positions; else learned ones, which end */
-    bool qkv_bias;            /* biases on q, k, v whatever attention_bias says */
-    bool qk_norm;             /* norms on the heads of q and k */
+    const char *name;                  /* model_type */
+    const char *architecture;          /* as config.json names it */
+    const char *backbone;              /* name of the part below the head: "model", "transformer" */
+    const char *const *extra;          /* tg_lm_info */
+    const tg_lm_expert_names *experts; /* NULL: no mixtures of experts */
+    bool renormalise;                  /* router weights sum to one whatever norm_topk_prob says */
+    double default_theta;              /* 0: 10000 */
+    bool rope;                         /* rotary positions; else learned ones, which end */
+    bool qkv_bias;                     /* biases on q, k, v whatever attention_bias says */
+    bool qk_norm;                      /* norms on the heads of q and k */
     enum { TG_WINDOW_NONE, TG_WINDOW_ALL, TG_WINDOW_BY_LAYER } window;
     /* The backbone, tokens i32 [B, T] → normed hidden states [B, T, C]; *embedding is the table [V, C]. NULL
      * on failure. */
     teng_cell *(*build)(const tg_lm_shape *shape, teng_param **embedding);
+    /* The routers' auxiliary loss of the trace just made, before its coefficient; NULL function: none. */
+    teng_tensor *(*aux_loss)(teng_cell *backbone);
 } tg_lm_family;
 
 /* Reads a config.json object: all checks that need no weights. *full is the complete config, a new reference;
- * shape-> windows is the caller's to tg_free. */
+ * the shape is for tg_lm_shape_free. */
 teng_status tg_lm_read(const json_t *given, tg_lm_shape *shape, json_t **full);
+void tg_lm_shape_free(tg_lm_shape *shape);
 
 teng_cell *tg_llama_build(const tg_lm_shape *shape, teng_param **embedding);
+teng_tensor *tg_llama_aux_loss(teng_cell *backbone);
 teng_cell *tg_gpt2_build(const tg_lm_shape *shape, teng_param **embedding);
+
+/* ---- a mixture of experts (moe.c), in the place of a feed-forward ---- */
+teng_cell *tg_moe_create(const tg_lm_shape *s);
+/* Its part of the current trace: mean router probabilities and rows of each expert, f32 [E] both; false when
+ * the cell is no mixture. */
+bool tg_moe_load(teng_cell *cell, teng_tensor **probabilities, teng_tensor **rows);
 
 /* ---- what families share ---- */
 /* teng_cell_add that stores the child in *slot; false on failure, so that calls chain. */

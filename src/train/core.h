@@ -61,6 +61,10 @@ teng_status tg_core_init(tg_core *core, uint64_t seed);
  * is equal. All that is missing and all that the model lacks is named in one error before anything is
  * copied (load_weights.c). */
 teng_status tg_core_load_weights(tg_core *core, const tg_weights *weights);
+/* Parameters as tensors of a model folder (the names that load); appends, names are the arena's, values stay
+ * in the store. Free with tg_vec_free. */
+typedef TG_VEC(tg_ckpt_item) tg_folder_items;
+teng_status tg_core_folder_items(tg_core *core, tg_arena *arena, tg_folder_items *out);
 /* Copies a file's tensor, converted to `want`, to device memory. */
 teng_status tg_core_read_tensor(tg_core *core, const tg_st_tensor *t, const teng_desc *want, void *to);
 /* Takes one batch from the source and makes one optimizer step. */

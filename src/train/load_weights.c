@@ -1,7 +1,7 @@
 /*
- * Weights as other programs write them, into the parameters of a core. A model is matched with a file as a
- * whole before anything is copied, so that one error names all that is missing or left over. What names mean
- * is said by the family (tg_lm_info); other models' names must match exactly.
+ * Weights as other programs write them, into the parameters of a core and out of it. A model is matched with
+ * a file as a whole before anything is copied, so that one error names all that is missing or left over. What
+ * names mean is said by the family (tg_lm_info); other models' names must match exactly.
  */
 #include "base/fail.h"
 #include "base/strmap.h"
@@ -17,13 +17,20 @@ typedef struct name_list {
     int64_t n;
 } name_list;
 
+typedef struct placement { /* a tensor of the file and where it goes */
+    tg_store_entry *entry;
+    const tg_st_tensor *tensor;
+    teng_desc want;
+    int64_t offset; /* of its first element in the entry */
+} placement;
+
 typedef struct matching {
     tg_core *core;
     const tg_weights *weights;
     bool is_lm;
     tg_lm_info info;
-    const tg_st_tensor **of_entry; /* by index of the store */
-    tg_strmap *taken;              /* names of the file's tensors that have found their place */
+    TG_VEC(placement) placed;
+    tg_strmap *taken; /* names of the file's tensors that have found their place */
     name_list missing, extra;
 } matching;
 
@@ -38,9 +45,13 @@ static const char *list_text(name_list *list)
     return tg_strbuf_str(&list->text);
 }
 
-static teng_status take(matching *m, const tg_st_tensor *t)
+static teng_status place(matching *m, tg_store_entry *entry, const tg_st_tensor *t, const teng_desc *want,
+                         int64_t offset)
 {
-    return tg_strmap_set(m->taken, t->name, strlen(t->name), 0, NULL) ? TENG_OK : TENG_MEMORY;
+    const placement p = {entry, t, *want, offset};
+    return tg_vec_push(&m->placed, p) && tg_strmap_set(m->taken, t->name, strlen(t->name), 0, NULL)
+               ? TENG_OK
+               : TENG_MEMORY;
 }
 
 /* "h.0.ln_1.weight" for "transformer.h.0.ln_1.weight", as a file of the backbone alone has it; else NULL. */
@@ -56,23 +67,50 @@ static bool is_tied_table(const matching *m, const char *name)
     return m->is_lm && m->info.tied && strcmp(name, m->info.embedding) == 0;
 }
 
-static teng_status match_entry(matching *m, size_t i)
+/* The tensor of that name, or of that name without the backbone's; NULL when there is none. */
+static teng_status find(const matching *m, const char *name, const tg_st_tensor **out)
 {
-    const tg_store_entry *e = tg_store_at(m->core->store, i);
-    const char *brief = without_backbone(m, e->name);
-    const tg_st_tensor *t = tg_weights_find(m->weights, e->name);
+    const char *brief = without_backbone(m, name);
+    const tg_st_tensor *t = tg_weights_find(m->weights, name);
     const tg_st_tensor *other = brief ? tg_weights_find(m->weights, brief) : NULL;
     if (t && other)
         return tg_fail(TENG_FORMAT, "%s: %s and %s are the same parameter; the file must hold one of them",
                        t->file, t->name, other->name);
-    if (!t) t = other;
+    *out = t ? t : other;
+    return TENG_OK;
+}
+
+/* A parameter that files keep in other tensors than its own. */
+static teng_status match_parts(matching *m, tg_store_entry *e, const tg_lm_parts *parts)
+{
+    for (size_t i = 0; i < parts->len; i++) {
+        const tg_lm_part *part = &parts->data[i];
+        const tg_st_tensor *t;
+        TG_TRY(find(m, part->name, &t));
+        if (t)
+            TG_TRY(place(m, e, t, &part->desc, part->offset));
+        else
+            add_name(&m->missing, part->name);
+    }
+    return TENG_OK;
+}
+
+static teng_status match_entry(matching *m, tg_store_entry *e)
+{
+    const tg_st_tensor *t;
+    TG_TRY(find(m, e->name, &t));
     if (!t && is_tied_table(m, e->name)) t = tg_weights_find(m->weights, "lm_head.weight");
-    if (!t) {
+    if (t) return place(m, e, t, &e->desc, 0);
+    if (!m->is_lm) {
         add_name(&m->missing, e->name);
         return TENG_OK;
     }
-    m->of_entry[i] = t;
-    return take(m, t);
+    const tg_param_info param = {.name = e->name, .desc = e->desc};
+    tg_lm_parts parts = {0};
+    teng_status status = tg_lm_file_parts(m->core->cell, &param, &parts);
+    if (status == TENG_OK) status = match_parts(m, e, &parts);
+    tg_lm_parts_free(&parts);
+    return status;
 }
 
 /* A tied head that the file holds all the same: it must say what the table says. */
@@ -80,8 +118,8 @@ static teng_status match_tied_head(matching *m)
 {
     const tg_st_tensor *head = tg_weights_find(m->weights, "lm_head.weight"), *table = NULL;
     if (!m->is_lm || !m->info.tied || !head) return TENG_OK;
-    for (size_t i = 0; i < tg_store_count(m->core->store); i++)
-        if (strcmp(tg_store_at(m->core->store, i)->name, m->info.embedding) == 0) table = m->of_entry[i];
+    for (size_t i = 0; i < m->placed.len; i++)
+        if (strcmp(m->placed.data[i].entry->name, m->info.embedding) == 0) table = m->placed.data[i].tensor;
     if (!table || table == head) return TENG_OK;
     char a[TG_DESC_TEXT], b[TG_DESC_TEXT];
     if (!tg_desc_equal(&head->desc, &table->desc))
@@ -98,7 +136,7 @@ static teng_status match_tied_head(matching *m)
             "them one; set it false in config.json if both count",
             head->file, table->name, (long long)diff.unequal, (long long)diff.count);
     }
-    return take(m, head);
+    return tg_strmap_set(m->taken, head->name, strlen(head->name), 0, NULL) ? TENG_OK : TENG_MEMORY;
 }
 
 static bool ends_with(const char *text, const char *end)
@@ -121,8 +159,10 @@ static void find_extra(matching *m)
 
 static teng_status match(matching *m)
 {
-    for (size_t i = 0; i < tg_store_count(m->core->store); i++)
-        if (tg_store_at(m->core->store, i)->kind == TG_STORE_PARAM) TG_TRY(match_entry(m, i));
+    for (size_t i = 0; i < tg_store_count(m->core->store); i++) {
+        tg_store_entry *e = tg_store_at(m->core->store, i);
+        if (e->kind == TG_STORE_PARAM) TG_TRY(match_entry(m, e));
+    }
     TG_TRY(match_tied_head(m));
     find_extra(m);
     if (!m->missing.n && !m->extra.n) return TENG_OK;
@@ -146,11 +186,11 @@ teng_status tg_core_read_tensor(tg_core *core, const tg_st_tensor *t, const teng
 
 static teng_status copy(matching *m)
 {
-    for (size_t i = 0; i < tg_store_count(m->core->store); i++) {
-        tg_store_entry *e = tg_store_at(m->core->store, i);
-        if (e->kind != TG_STORE_PARAM) continue;
-        TG_TRY(tg_core_read_tensor(m->core, m->of_entry[i], &e->desc, e->data));
-        e->loaded = true;
+    for (size_t i = 0; i < m->placed.len; i++) {
+        const placement *p = &m->placed.data[i];
+        char *to = (char *)p->entry->data + p->offset * teng_dtype_size(p->entry->desc.dtype);
+        TG_TRY(tg_core_read_tensor(m->core, p->tensor, &p->want, to));
+        p->entry->loaded = true;
     }
     return TENG_OK;
 }
@@ -170,13 +210,44 @@ teng_status tg_core_load_weights(tg_core *core, const tg_weights *weights)
 {
     matching m = {.core = core, .weights = weights};
     m.is_lm = find_info(core->cell, &m.info);
-    m.of_entry = tg_calloc(tg_store_count(core->store) + 1, sizeof *m.of_entry);
     m.taken = tg_strmap_create();
-    teng_status status = m.of_entry && m.taken ? match(&m) : TENG_MEMORY;
+    teng_status status = m.taken ? match(&m) : TENG_MEMORY;
     if (status == TENG_OK) status = copy(&m);
     tg_strbuf_free(&m.missing.text);
     tg_strbuf_free(&m.extra.text);
     tg_strmap_destroy(&m.taken);
-    tg_free(m.of_entry);
+    tg_vec_free(&m.placed);
     return status;
+}
+
+/* ---- out ---- */
+static teng_status add_items(tg_core *core, const tg_store_entry *e, bool is_lm, tg_arena *arena,
+                             tg_folder_items *out)
+{
+    const tg_param_info param = {.name = e->name, .desc = e->desc};
+    tg_lm_parts parts = {0};
+    teng_status status = is_lm ? tg_lm_file_parts(core->cell, &param, &parts) : TENG_OK;
+    for (size_t i = 0; i < (is_lm ? parts.len : 1) && status == TENG_OK; i++) {
+        tg_ckpt_item item = {.name = e->name, .desc = e->desc, .data = e->data, .group = "model"};
+        if (is_lm) {
+            const tg_lm_part *part = &parts.data[i];
+            item.name = tg_arena_strdup(arena, part->name);
+            item.desc = part->desc;
+            item.data = (const char *)e->data + part->offset * teng_dtype_size(e->desc.dtype);
+        }
+        if (!item.name || !tg_vec_push(out, item)) status = TENG_MEMORY;
+    }
+    tg_lm_parts_free(&parts);
+    return status;
+}
+
+teng_status tg_core_folder_items(tg_core *core, tg_arena *arena, tg_folder_items *out)
+{
+    tg_lm_info info;
+    const bool is_lm = find_info(core->cell, &info);
+    for (size_t i = 0; i < tg_store_count(core->store); i++) {
+        const tg_store_entry *e = tg_store_at(core->store, i);
+        if (e->kind == TG_STORE_PARAM) TG_TRY(add_items(core, e, is_lm, arena, out));
+    }
+    return TENG_OK;
 }

@@ -123,15 +123,16 @@ static teng_status save_folder(const teng_model *model, const char *dir, const t
 
 teng_status teng_model_save(teng_model *model, const char *path, const teng_dataset *dataset)
 {
-    tg_ckpt_item *items = NULL;
-    size_t n;
     TG_TRY(tg_model_ready(model));
-    teng_status status = tg_model_params(model, &items, &n);
+    tg_arena *arena = tg_arena_create();
+    tg_folder_items items = {0};
+    teng_status status = arena ? tg_core_folder_items(model->core, arena, &items) : TENG_MEMORY;
     if (status == TENG_OK)
         status = is_weights_file(path)
-                     ? tg_st_write(path, items, n, NULL, NULL)
-                     : save_folder(model, path, items, n, dataset ? dataset->tokenizer : NULL);
-    tg_free(items);
+                     ? tg_st_write(path, items.data, items.len, NULL, NULL)
+                     : save_folder(model, path, items.data, items.len, dataset ? dataset->tokenizer : NULL);
+    tg_vec_free(&items);
+    tg_arena_destroy(&arena);
     return status;
 }
 

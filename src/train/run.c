@@ -107,13 +107,11 @@ static teng_status save_last(tg_run *run)
 teng_status tg_run_save_model(tg_run *run)
 {
     char *dir = tg_path_join(run->cfg->run.dir, "model");
-    tg_ckpt_item *items = NULL;
-    size_t n = 0, params = 0;
+    tg_arena *arena = tg_arena_create();
+    tg_folder_items items = {0};
     json_t *config = NULL, *generation = json_object();
-    teng_status status = dir && generation ? tg_core_items(run->core, &items, &n) : TENG_MEMORY;
-    for (size_t i = 0; i < n; i++)
-        if (tg_store_find(run->core->store, items[i].name)->kind == TG_STORE_PARAM)
-            items[params++] = items[i];
+    teng_status status =
+        dir && generation && arena ? tg_core_folder_items(run->core, arena, &items) : TENG_MEMORY;
     const char *text = teng_lm_config(run->lm);
     if (status == TENG_OK) status = tg_json_parse("config.json", text, strlen(text), &config);
     const int64_t eos = tg_tokenizer_eos(run->tokenizer);
@@ -121,14 +119,15 @@ teng_status tg_run_save_model(tg_run *run)
     if (status == TENG_OK) {
         const tg_hf_folder folder = {.config = config,
                                      .generation_config = generation,
-                                     .items = items,
-                                     .item_count = params,
+                                     .items = items.data,
+                                     .item_count = items.len,
                                      .tokenizer_dir = run->cfg->run.dir};
         status = tg_hf_save(dir, &folder);
     }
     json_decref(config);
     json_decref(generation);
-    tg_free(items);
+    tg_vec_free(&items);
+    tg_arena_destroy(&arena);
     tg_free(dir);
     return status;
 }
