@@ -197,21 +197,31 @@ static teng_status choose_kernels(builder *b)
     return TENG_OK;
 }
 
+/* Where value i lies when its buffer is its own. */
+static teng_status place_root(builder *b, const teng_tensor *v)
+{
+    tg_plan *plan = b->plan;
+    const int i = v->id;
+    if (b->root[i] != i) return TENG_OK;
+    if (is_stored(v)) {
+        plan->values[i] = (tg_plan_value){TG_AT_STORE, -1, v->name};
+    } else if (b->first_use[i] >= 0) {
+        const tg_buffer buffer = {tg_desc_bytes(&v->desc), b->first_use[i], b->last_use[i], 0, i};
+        plan->values[i] = (tg_plan_value){TG_AT_BLOCK, (int)plan->buffers.len, NULL};
+        if (!tg_vec_push(&plan->buffers, buffer)) return TENG_MEMORY;
+    }
+    return TENG_OK;
+}
+
+/* Named values first, as they stand in the text of a graph: equal texts give equal plans. */
 static teng_status make_buffers(builder *b)
 {
     tg_plan *plan = b->plan;
     const tg_graph *g = plan->graph;
-    for (size_t i = 0; i < g->values.len; i++) {
-        const teng_tensor *v = g->values.data[i];
-        if (b->root[i] != (int)i) continue;
-        if (is_stored(v)) {
-            plan->values[i] = (tg_plan_value){TG_AT_STORE, -1, v->name};
-        } else if (b->first_use[i] >= 0) {
-            const tg_buffer buffer = {tg_desc_bytes(&v->desc), b->first_use[i], b->last_use[i], 0, (int)i};
-            plan->values[i] = (tg_plan_value){TG_AT_BLOCK, (int)plan->buffers.len, NULL};
-            if (!tg_vec_push(&plan->buffers, buffer)) return TENG_MEMORY;
-        }
-    }
+    for (size_t i = 0; i < g->values.len; i++)
+        if (g->values.data[i]->kind != TG_VALUE_COMPUTED) TG_TRY(place_root(b, g->values.data[i]));
+    for (size_t i = 0; i < g->values.len; i++)
+        if (g->values.data[i]->kind == TG_VALUE_COMPUTED) TG_TRY(place_root(b, g->values.data[i]));
     for (size_t i = 0; i < g->values.len; i++)
         plan->values[i] = plan->values[root_of(b, (int)i)];
     for (size_t k = 0; k < plan->steps.len; k++) {
