@@ -1,3 +1,4 @@
+# The device room: instruction sets, services, products under every instruction set.
 tg_test(test_cpu_isa ROOMS device LABELS fast)
 tg_test(test_device ROOMS device LABELS fast)
 tg_test(test_gemm ROOMS device LABELS fast)

@@ -11,6 +11,7 @@
 #include "tensor/desc.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -47,71 +48,98 @@ static double tolerance(teng_dtype c, int64_t k, double magnitude)
     return magnitude * (store + 0x1p-24 * sqrt((double)k) * 4) + least;
 }
 
-static void check(const tg_gemm_spec *spec)
+/* The specification with its defaults written out. */
+static tg_gemm_spec completed(const tg_gemm_spec *spec)
 {
     tg_gemm_spec s = *spec;
     if (!s.batch) s.batch = 1;
     if (!s.lda) s.lda = s.trans_a ? s.m : s.k;
     if (!s.ldb) s.ldb = s.trans_b ? s.k : s.n;
     if (!s.ldc) s.ldc = s.n;
-    int64_t ra = s.trans_a ? s.k : s.m, ca = s.trans_a ? s.m : s.k;
-    int64_t rb = s.trans_b ? s.n : s.k, cb = s.trans_b ? s.k : s.n;
-    if (!s.stride_a) s.stride_a = ra * s.lda;
-    if (!s.stride_b) s.stride_b = rb * s.ldb;
+    if (!s.stride_a) s.stride_a = (s.trans_a ? s.k : s.m) * s.lda;
+    if (!s.stride_b) s.stride_b = (s.trans_b ? s.n : s.k) * s.ldb;
     if (!s.stride_c) s.stride_c = s.m * s.ldc;
-    operand a = fill(s.a, span(s.shared_a ? 1 : s.batch, s.stride_a, ra, s.lda, ca), 1);
-    operand b = fill(s.b, span(s.shared_b ? 1 : s.batch, s.stride_b, rb, s.ldb, cb), 2);
-    operand c = fill(s.c, span(s.batch, s.stride_c, s.m, s.ldc, s.n), 3);
-    operand before = fill(s.c, c.count, 3), bias = fill(TENG_F32, s.n, 4);
+    return s;
+}
 
+typedef struct product {
+    tg_gemm_spec s;
+    operand a, b, c, before, bias;
+    const char *impl;
+    char *written; /* by element of c */
+} product;
+
+static void run_product(const tg_gemm_spec *spec, product *x)
+{
     tg_gemm_plan *plan;
     if (tg_gemm_plan_create(spec, &plan) != TENG_OK) fail_msg("%s", teng_error());
+    static char impl[128];
+    snprintf(impl, sizeof impl, "%s", tg_gemm_impl(plan));
+    x->impl = impl;
     size_t scratch_bytes = tg_gemm_scratch(plan);
     unsigned char *scratch = tg_alloc_aligned(scratch_bytes + GUARD);
     memset(scratch, 0xa5, scratch_bytes + GUARD);
     uint64_t allocations = tg_alloc_count();
-    assert_int_equal(tg_gemm_run(plan, a.data, b.data, s.bias ? bias.data : NULL, c.data, scratch), TENG_OK);
+    assert_int_equal(
+        tg_gemm_run(plan, x->a.data, x->b.data, x->s.bias ? x->bias.data : NULL, x->c.data, scratch),
+        TENG_OK);
     assert_int_equal(tg_alloc_count(), allocations);
     for (size_t i = 0; i < GUARD; i++)
         assert_int_equal(scratch[scratch_bytes + i], 0xa5);
-
-    char *written = tg_calloc((size_t)c.count, 1);
-    for (int64_t p = 0; p < s.batch; p++)
-        for (int64_t i = 0; i < s.m; i++)
-            for (int64_t j = 0; j < s.n; j++) {
-                int64_t at = p * s.stride_c + i * s.ldc + j;
-                double add = s.bias ? tg_load_double(TENG_F32, bias.data, j) : 0;
-                double old = s.accumulate ? tg_load_double(s.c, before.data, at) : 0;
-                double sum = add + old, magnitude = fabs(add) + fabs(old);
-                const int64_t base_a = s.shared_a ? 0 : p * s.stride_a,
-                              base_b = s.shared_b ? 0 : p * s.stride_b;
-                for (int64_t l = 0; l < s.k; l++) {
-                    double x =
-                        tg_load_double(s.a, a.data, base_a + (s.trans_a ? l * s.lda + i : i * s.lda + l));
-                    double y =
-                        tg_load_double(s.b, b.data, base_b + (s.trans_b ? j * s.ldb + l : l * s.ldb + j));
-                    sum += x * y;
-                    magnitude += fabs(x * y);
-                }
-                double got = tg_load_double(s.c, c.data, at);
-                if (!(fabs(got - sum) <= tolerance(s.c, s.k, magnitude)))
-                    fail_msg("%s m%d n%d k%d batch%d ta%d tb%d bias%d acc%d [%d,%d,%d]: %.9g, not %.9g",
-                             plan ? tg_gemm_impl(plan) : "", (int)s.m, (int)s.n, (int)s.k, (int)s.batch,
-                             s.trans_a, s.trans_b, s.bias, s.accumulate, (int)p, (int)i, (int)j, got, sum);
-                written[at] = 1;
-            }
-    for (int64_t i = 0; i < c.count; i++) /* gaps between rows keep their values */
-        if (!written[i]) assert_true(tg_load_double(s.c, c.data, i) == tg_load_double(s.c, before.data, i));
-
-    tg_free(written);
     tg_gemm_plan_destroy(&plan);
     assert_null(plan);
     tg_free_aligned(scratch);
-    tg_free_aligned(a.data);
-    tg_free_aligned(b.data);
-    tg_free_aligned(c.data);
-    tg_free_aligned(before.data);
-    tg_free_aligned(bias.data);
+}
+
+/* Element (i, j) of product p against a plain sum in double. */
+static void check_element(const product *x, int64_t p, int64_t i, int64_t j)
+{
+    const tg_gemm_spec *s = &x->s;
+    const int64_t at = p * s->stride_c + i * s->ldc + j;
+    const int64_t base_a = s->shared_a ? 0 : p * s->stride_a, base_b = s->shared_b ? 0 : p * s->stride_b;
+    const double add = s->bias ? tg_load_double(TENG_F32, x->bias.data, j) : 0;
+    const double old = s->accumulate ? tg_load_double(s->c, x->before.data, at) : 0;
+    double sum = add + old, magnitude = fabs(add) + fabs(old);
+    for (int64_t l = 0; l < s->k; l++) {
+        const int64_t in_a = s->trans_a ? l * s->lda + i : i * s->lda + l;
+        const int64_t in_b = s->trans_b ? j * s->ldb + l : l * s->ldb + j;
+        const double term =
+            tg_load_double(s->a, x->a.data, base_a + in_a) * tg_load_double(s->b, x->b.data, base_b + in_b);
+        sum += term;
+        magnitude += fabs(term);
+    }
+    const double got = tg_load_double(s->c, x->c.data, at);
+    if (!(fabs(got - sum) <= tolerance(s->c, s->k, magnitude)))
+        fail_msg("%s m%d n%d k%d batch%d ta%d tb%d bias%d acc%d [%d,%d,%d]: %.9g, not %.9g", x->impl,
+                 (int)s->m, (int)s->n, (int)s->k, (int)s->batch, s->trans_a, s->trans_b, s->bias,
+                 s->accumulate, (int)p, (int)i, (int)j, got, sum);
+    x->written[at] = 1;
+}
+
+static void check(const tg_gemm_spec *spec)
+{
+    product x = {.s = completed(spec)};
+    const tg_gemm_spec *s = &x.s;
+    const int64_t rows_a = s->trans_a ? s->k : s->m, cols_a = s->trans_a ? s->m : s->k;
+    const int64_t rows_b = s->trans_b ? s->n : s->k, cols_b = s->trans_b ? s->k : s->n;
+    x.a = fill(s->a, span(s->shared_a ? 1 : s->batch, s->stride_a, rows_a, s->lda, cols_a), 1);
+    x.b = fill(s->b, span(s->shared_b ? 1 : s->batch, s->stride_b, rows_b, s->ldb, cols_b), 2);
+    x.c = fill(s->c, span(s->batch, s->stride_c, s->m, s->ldc, s->n), 3);
+    x.before = fill(s->c, x.c.count, 3);
+    x.bias = fill(TENG_F32, s->n, 4);
+    x.written = tg_calloc((size_t)x.c.count, 1);
+    run_product(spec, &x);
+    for (int64_t p = 0; p < s->batch; p++)
+        for (int64_t i = 0; i < s->m; i++)
+            for (int64_t j = 0; j < s->n; j++)
+                check_element(&x, p, i, j);
+    for (int64_t i = 0; i < x.c.count; i++) /* gaps between rows keep their values */
+        if (!x.written[i])
+            assert_true(tg_load_double(s->c, x.c.data, i) == tg_load_double(s->c, x.before.data, i));
+    operand *all[] = {&x.a, &x.b, &x.c, &x.before, &x.bias};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        tg_free_aligned(all[i]->data);
+    tg_free(x.written);
 }
 
 static const teng_dtype types[5][2] = {{TENG_F32, TENG_F32},

@@ -75,10 +75,9 @@ static bool size_ok(int64_t batch, int64_t rows, int64_t ld, int64_t stride)
            all <= INT64_MAX / 16;
 }
 
-/* Fills defaults; a constant message when the specification is wrong. */
-static const char *complete(tg_gemm_spec *s)
+/* Sizes and dtypes; a constant message when they are wrong. */
+static const char *check_sizes(const tg_gemm_spec *s)
 {
-    if (!s->batch) s->batch = 1;
     if (s->m < 1 || s->n < 1 || s->k < 1 || s->batch < 1) return "matrix product sizes must be at least 1";
     if (s->m > INT32_MAX || s->n > INT32_MAX || s->k > INT32_MAX || s->batch > INT32_MAX)
         return "matrix product sizes must be below 2^31";
@@ -87,13 +86,25 @@ static const char *complete(tg_gemm_spec *s)
         return "matrix products exist for f32, bf16 and f16 only";
     if (s->c != TENG_F32 && s->c != s->a)
         return "the result of a matrix product is f32 or the dtype of its factors";
-    int64_t rows_a = s->trans_a ? s->k : s->m, cols_a = s->trans_a ? s->m : s->k;
-    int64_t rows_b = s->trans_b ? s->n : s->k, cols_b = s->trans_b ? s->k : s->n;
+    return NULL;
+}
+
+/* Row strides that were left 0 become dense. */
+static const char *complete_rows(tg_gemm_spec *s)
+{
+    const int64_t cols_a = s->trans_a ? s->m : s->k, cols_b = s->trans_b ? s->k : s->n;
     if (!s->lda) s->lda = cols_a;
     if (!s->ldb) s->ldb = cols_b;
     if (!s->ldc) s->ldc = s->n;
     if (s->lda < cols_a || s->ldb < cols_b || s->ldc < s->n)
         return "a row stride of a matrix product is shorter than its row";
+    return NULL;
+}
+
+/* Batch strides that were left 0 become dense, those of a shared factor 0. */
+static const char *complete_batch(tg_gemm_spec *s)
+{
+    const int64_t rows_a = s->trans_a ? s->k : s->m, rows_b = s->trans_b ? s->n : s->k;
     if (s->shared_a) s->stride_a = 0;
     if (s->shared_b) s->stride_b = 0;
     if (!s->stride_a && !s->shared_a) s->stride_a = rows_a * s->lda;
@@ -107,6 +118,17 @@ static const char *complete(tg_gemm_spec *s)
     if (!size_ok(s->batch, rows_a, s->lda, s->stride_a) || !size_ok(s->batch, rows_b, s->ldb, s->stride_b) ||
         !size_ok(s->batch, s->m, s->ldc, s->stride_c))
         return "a matrix product is larger than memory can be";
+    return NULL;
+}
+
+/* Fills defaults; a constant message when the specification is wrong. */
+static const char *complete(tg_gemm_spec *s)
+{
+    if (!s->batch) s->batch = 1;
+    const char *wrong = check_sizes(s);
+    if (!wrong) wrong = complete_rows(s);
+    if (!wrong) wrong = complete_batch(s);
+    if (wrong) return wrong;
     /* One shared B and rows of A and C that follow on: a single tall product. */
     if (s->batch > 1 && s->shared_b && !s->shared_a && !s->trans_a && s->stride_a == s->m * s->lda &&
         s->stride_c == s->m * s->ldc && s->m <= INT32_MAX / s->batch) {
