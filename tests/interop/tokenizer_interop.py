@@ -18,6 +18,7 @@ import time
 try:
     import numpy as np
     import tiktoken
+    from tiktoken.load import load_tiktoken_bpe
     import tokenizers
 except ImportError as missing:
     print(f"skipped: {missing}")
@@ -199,10 +200,10 @@ def trained_there(c, text, file):
 
 
 def ranks(c, path, text, file):
-    for pattern, regex in (("gpt2", GPT2), ("llama3", LLAMA3)):
+    for pattern, regex in (("gpt2", GPT2), ("llama3", LLAMA3), ("qwen2", QWEN2)):
         out = c.path("ranks.json")
         c.run("tiktoken", path, "--pattern", pattern, "--out", out)
-        table = tiktoken.load.load_tiktoken_bpe(path)
+        table = load_tiktoken_bpe(path)
         enc = tiktoken.Encoding("x", pat_str=regex, mergeable_ranks=table, special_tokens={"<|endoftext|>": len(table)})
         start = time.time()
         theirs = enc.encode(text, allowed_special="all")
