@@ -30,10 +30,11 @@ static teng_status forward(const teng_op_call *call, const double *const *in, do
     for (int64_t r = 0; r < rows; r++) {
         out[1][r] = 0;
         if (in[2][r] == (double)*(const int64_t *)call->attr) continue;
-        double max = -INFINITY, sum = 0;
-        for (int64_t v = 0; v < vocab; v++)
+        double max = logit(call, in, r, 0);
+        for (int64_t v = 1; v < vocab; v++)
             max = fmax(max, logit(call, in, r, v));
-        for (int64_t v = 0; v < vocab; v++)
+        double sum = exp(logit(call, in, r, 0) - max);
+        for (int64_t v = 1; v < vocab; v++)
             sum += exp(logit(call, in, r, v) - max);
         out[1][r] = max + log(sum);
         out[0][0] += (out[1][r] - logit(call, in, r, (int64_t)in[2][r])) / (double)valid;

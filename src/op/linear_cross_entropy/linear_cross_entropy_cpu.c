@@ -184,9 +184,9 @@ static teng_status run(const teng_kernel_args *args)
 {
     ce_state *s = args->state;
     char *workspace = args->workspace;
-    float *tile = (float *)(workspace + s->at[TILE]), *lse = args->out[1];
-    const row_sums sums = {(float *)(workspace + s->at[ROW_MAX]), (float *)(workspace + s->at[ROW_SUM]),
-                           (float *)(workspace + s->at[ROW_HIT])};
+    float *tile = (void *)(workspace + s->at[TILE]), *lse = args->out[1];
+    const row_sums sums = {(void *)(workspace + s->at[ROW_MAX]), (void *)(workspace + s->at[ROW_SUM]),
+                           (void *)(workspace + s->at[ROW_HIT])};
     const int32_t *labels = args->in[2];
     const int64_t ignore = *(const int64_t *)args->call->attr;
     int64_t valid;
@@ -259,11 +259,11 @@ static teng_status run_grad(const teng_kernel_args *args)
     ce_state *s = args->state;
     char *workspace = args->workspace;
     const bool f32 = s->dtype == TENG_F32;
-    float *tile = (float *)(workspace + s->at[TILE]);
+    float *tile = (void *)(workspace + s->at[TILE]);
     void *dlogits = f32 ? (void *)tile : workspace + s->at[NARROW];
     void *dx_out = s->want[DX] ? args->out[0] : NULL,
          *dw_out = s->want[DW] ? args->out[s->want[DX] ? 1 : 0] : NULL;
-    float *dx = f32 ? dx_out : (float *)(workspace + s->at[SUM_DX]);
+    float *dx = f32 ? dx_out : (void *)(workspace + s->at[SUM_DX]);
     int64_t valid;
     TG_TRY(tg_labels_check(args->in[2], s->rows, s->vocab, *(const int64_t *)args->call->attr, &valid));
     const float dy = *(const float *)args->in[4], scale = valid ? (float)((double)dy / (double)valid) : 0.0f;
@@ -271,7 +271,7 @@ static teng_status run_grad(const teng_kernel_args *args)
     if (!s->rows) return TENG_OK;
     for (int64_t v = 0; v < s->vocab; v += s->tile_vocab) {
         const void *w = row_of(s, args->in[1], v);
-        float *dw = f32 && dw_out ? (float *)dw_out + v * s->width : (float *)(workspace + s->at[SUM_DW]);
+        float *dw = f32 && dw_out ? (float *)dw_out + v * s->width : (void *)(workspace + s->at[SUM_DW]);
         for (int64_t r = 0; r < s->rows; r += s->tile_rows) {
             const void *x = row_of(s, args->in[0], r);
             TG_TRY(multiply(s, LOGITS, r, v, x, w, tile, workspace));

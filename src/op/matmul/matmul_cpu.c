@@ -78,7 +78,7 @@ static teng_status run(const teng_kernel_args *args)
     const tg_matmul_sizes z = tg_matmul_sizes_of(call);
     const float *bias = call->n_in == 3 ? args->in[2] : NULL;
     if (bias && call->in[2].dtype != TENG_F32) {
-        float *wide = (float *)((char *)args->workspace + s->bias_at);
+        float *wide = (void *)((char *)args->workspace + s->bias_at);
         TG_FLOAT_SWITCH(call->in[2].dtype, T, copy_row(T, TENG_F32, args->in[2], wide, 0, z.n));
         bias = wide;
     }
