@@ -259,16 +259,13 @@ static teng_status check_budget(const tg_plan *plan)
     const size_t total = m->params + m->states + m->block;
     if (!plan->options.budget || total <= plan->options.budget) return TENG_OK;
     char need[32], have[32], over[32], fixed[32], block[32];
-    return tg_fail(TENG_MEMORY,
-                   "memory.budget: the plan needs %s, the budget is %s: %s too little. Parameters and "
-                   "optimizer take %s, "
-                   "activations and workspace %s; raise the budget, or lower train.batch_size or "
-                   "train.seq_len, or raise "
-                   "train.micro_batches (each halving of a micro-batch about halves the %s)",
-                   tg_format_bytes(need, (double)total), tg_format_bytes(have, (double)plan->options.budget),
-                   tg_format_bytes(over, (double)(total - plan->options.budget)),
-                   tg_format_bytes(fixed, (double)(m->params + m->states)),
-                   tg_format_bytes(block, (double)m->block), block);
+    return tg_fail(
+        TENG_MEMORY,
+        "memory.budget: the plan needs %s, the budget is %s: %s too little. Parameters and optimizer take "
+        "%s, activations and workspace %s, which smaller micro-batches make less",
+        tg_format_bytes(need, (double)total), tg_format_bytes(have, (double)plan->options.budget),
+        tg_format_bytes(over, (double)(total - plan->options.budget)),
+        tg_format_bytes(fixed, (double)(m->params + m->states)), tg_format_bytes(block, (double)m->block));
 }
 
 static teng_status build(builder *b)

@@ -2,7 +2,6 @@
 #include "base/fail.h"
 #include "device/cpu_isa.h"
 #include "pass/pass.h"
-#include "tensor/desc.h"
 #include "train/run_impl.h"
 
 #include <string.h>
@@ -62,12 +61,8 @@ static teng_status print_json(const tg_config *cfg, const tg_lm_info *info, cons
 static teng_status print(const tg_config *cfg, const tg_lm_info *info, tg_step *step, const char *what,
                          tg_strbuf *out)
 {
-    const int64_t dims[2] = {cfg->train.batch_size / cfg->train.micro_batches, cfg->train.seq_len};
-    const teng_desc desc = tg_desc_make(TENG_I32, 2, dims);
-    const tg_step_feed shapes = {
-        .in_desc = (teng_desc[]){desc, desc}, .in_name = (const char *[]){"tokens", "labels"}, .n_in = 2};
     const tg_plan *plan;
-    TG_TRY(tg_step_plan(step, &shapes, true, &plan));
+    TG_TRY(tg_run_plan_micro_batch(cfg, step, &plan));
     if (strcmp(what, "summary") == 0)
         print_summary(cfg, info, step, plan, out);
     else if (strcmp(what, "graph") == 0)

@@ -35,6 +35,8 @@ teng_status tg_run_open_tokenizer(const tg_config *cfg, tg_tokenizer **out);
 teng_status tg_run_open_model(const tg_config *cfg, const tg_tokenizer *tokenizer, teng_cell **out,
                               tg_lm_info *info);
 tg_step_options tg_run_step_options(const tg_config *cfg);
+/* The plan of one micro-batch (NULL in pynative). Over memory.budget: an error that says what would fit. */
+teng_status tg_run_plan_micro_batch(const tg_config *cfg, tg_step *step, const tg_plan **out);
 /* context.cpu_isa, context.plugins. */
 teng_status tg_run_prepare_context(const tg_config *cfg);
 /* Writes <run.dir>/model, a Hugging Face style folder. */

@@ -6,7 +6,6 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "device/cpu_isa.h"
-#include "tensor/desc.h"
 #include "train/run_impl.h"
 
 #include <string.h>
@@ -195,12 +194,8 @@ static teng_status open_parts(tg_run *run)
     TG_TRY(tg_core_create(run->lm, cfg->context.device, (int)cfg->context.threads, &options, &run->core));
     TG_TRY(open_data(run));
     /* A plan over the budget, or an operator without a kernel, is refused here, before the first step. */
-    const int64_t dims[2] = {cfg->train.batch_size / cfg->train.micro_batches, cfg->train.seq_len};
-    const teng_desc desc = tg_desc_make(TENG_I32, 2, dims);
-    const tg_step_feed shapes = {
-        .in_desc = (teng_desc[]){desc, desc}, .in_name = (const char *[]){"tokens", "labels"}, .n_in = 2};
     const tg_plan *plan;
-    TG_TRY(tg_step_plan(run->core->step, &shapes, true, &plan));
+    TG_TRY(tg_run_plan_micro_batch(cfg, run->core->step, &plan));
     tg_cpu_peak peak;
     if (tg_cpu_measure_peak(false, &peak) == TENG_OK) run->peak_flops = peak.f32_gflops * 1e9;
     teng_error_clear();
