@@ -263,6 +263,36 @@ static void draws_follow_the_probabilities(void **state)
     teng_cell_destroy(&cell);
 }
 
+/* Logits of chosen positions are those that the whole model gives there. */
+static void logits_of_rows(void **state)
+{
+    (void)state;
+    enum { B = 2, T = 5, N = 3 };
+    static float all[B * T * VOCAB], some[N * VOCAB];
+    int32_t tokens[B * T];
+    const int32_t rows[N] = {9, 0, 4};
+    for (int i = 0; i < B * T; i++)
+        tokens[i] = (int32_t)'a' + i % 3;
+    teng_cell *cell = teng_lm_create(config);
+    teng_model_options o = teng_model_options_default();
+    o.threads = 1;
+    teng_model *model = teng_model_create(cell, &o);
+    ok(teng_model_load(model, in_folder("bare.safetensors")));
+    const teng_input in[] = {{"tokens", {TENG_I32, 2, {B, T}}}, {"rows", {TENG_I32, 1, {N}}}};
+    const void *data[] = {tokens, rows};
+    ok(teng_model_forward(model, in, data, 1, all, B * T * VOCAB));
+    ok(teng_model_forward(model, in, data, 2, some, N * VOCAB));
+    for (int i = 0; i < N; i++)
+        for (int v = 0; v < VOCAB; v++)
+            assert_true(fabsf(some[i * VOCAB + v] - all[rows[i] * VOCAB + v]) < 1e-4f);
+    const int32_t beyond = B * T;
+    data[1] = &beyond;
+    const teng_input one[] = {in[0], {"rows", {TENG_I32, 1, {1}}}};
+    refused(teng_model_forward(model, one, data, 2, some, VOCAB), TENG_INVALID, "10");
+    teng_model_destroy(&model);
+    teng_cell_destroy(&cell);
+}
+
 /* ---- measuring ---- */
 static double log_prob(const float *logits, int32_t label)
 {
@@ -509,6 +539,7 @@ int main(void)
         cmocka_unit_test(cut_characters_come_out_at_the_end),
         cmocka_unit_test(sampling_rules),
         cmocka_unit_test(draws_follow_the_probabilities),
+        cmocka_unit_test(logits_of_rows),
         cmocka_unit_test(evaluation_by_definition),
         cmocka_unit_test(datasets_of_a_split),
         cmocka_unit_test(names_as_other_files_have_them),
