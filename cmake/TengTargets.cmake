@@ -68,8 +68,6 @@ install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/teng DESTINATION ${CMAKE_INSTALL_I
 
 # Both packages find the prefix from where they lie, so that the installed tree may be moved and --prefix may differ
 # from what was configured.
-list(TRANSFORM OpenMP_C_LIB_NAMES PREPEND -l OUTPUT_VARIABLE TG_OPENMP_LIBS)
-list(JOIN TG_OPENMP_LIBS " " TG_OPENMP_LIBS)
 file(RELATIVE_PATH TG_UP_FROM_PC /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" TG_UP_FROM_PC "${TG_UP_FROM_PC}")
 configure_file(${CMAKE_CURRENT_LIST_DIR}/teng.pc.in ${CMAKE_BINARY_DIR}/teng.pc @ONLY)

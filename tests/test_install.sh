@@ -64,7 +64,7 @@ if command -v pkg-config >/dev/null; then
     LD_LIBRARY_PATH=$libdir ./cell >said || die "the example of a custom cell fails: $(cat said)"
     grep -q 'equal in both modes' said || die "the example of a custom cell says: $(cat said)"
     "$cc" -std=c17 user.c $(pkg-config --cflags teng) -o static "$archive" \
-        $(pkg-config --static --libs-only-l teng | sed 's/-lteng//')
+        $(pkg-config --static --libs teng | sed 's/-lteng//')
     check ./static
 fi
 cat >CMakeLists.txt <<'END'
