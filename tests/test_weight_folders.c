@@ -318,10 +318,83 @@ static void test_shards(void **state)
     tg_free(dir);
 }
 
+/* What a core writes is what the file had: the same names, the same bytes. */
+static void check_out(const char *family)
+{
+    char *dir = golden_path(family, "");
+    model m = open_model(dir);
+    tg_weights *weights;
+    tg_arena *arena = tg_arena_create();
+    tg_folder_items items = {0};
+    assert_int_equal(load(&m, dir), TENG_OK);
+    assert_int_equal(tg_weights_open(dir, &weights), TENG_OK);
+    assert_int_equal(tg_core_folder_items(m.core, arena, &items), TENG_OK);
+    assert_int_equal(items.len, tg_weights_count(weights));
+    for (size_t i = 0; i < items.len; i++) {
+        const tg_st_tensor *t = tg_weights_find(weights, items.data[i].name);
+        if (!t) fail_msg("%s: %s is no name of the file", family, items.data[i].name);
+        assert_true(tg_desc_equal(&t->desc, &items.data[i].desc));
+        assert_memory_equal(t->data, items.data[i].data, tg_desc_bytes(&t->desc));
+    }
+    tg_vec_free(&items);
+    tg_arena_destroy(&arena);
+    tg_weights_close(&weights);
+    close_model(&m);
+    tg_free(dir);
+}
+
+static void test_out(void **state)
+{
+    (void)state;
+    static const char *const families[] = {"gpt2", "llama3", "qwen2", "qwen3", "mixtral"};
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        check_out(families[i]);
+}
+
+/* A mixture whose file keeps one parameter whole, as it is in memory, and lacks a part of another. */
+static void fuse(tg_ckpt_item *items, size_t *n)
+{
+    enum { EXPERTS = 4, SIZE = 48 * 80 };
+    static float whole[EXPERTS * SIZE];
+    for (int e = 0; e < EXPERTS; e++) {
+        char name[96];
+        snprintf(name, sizeof name, "model.layers.1.block_sparse_moe.experts.%d.w2.weight", e);
+        tg_ckpt_item *item = golden_item(items, *n, name);
+        memcpy(whole + e * SIZE, item->data, sizeof(float) * SIZE);
+        *item = items[--*n];
+    }
+    items[(*n)++] = (tg_ckpt_item){.name = "model.layers.1.mlp.experts.down_proj",
+                                   .desc = tg_desc_make(TENG_F32, 3, (const int64_t[]){EXPERTS, 48, 80}),
+                                   .data = whole};
+}
+
+static void drop_expert(tg_ckpt_item *items, size_t *n)
+{
+    *golden_item(items, *n, "model.layers.1.block_sparse_moe.experts.2.w3.weight") = items[*n - 1];
+    --*n;
+}
+
+static void add_expert(tg_ckpt_item *items, size_t *n)
+{
+    items[*n] = *golden_item(items, *n, "model.layers.1.block_sparse_moe.experts.2.w3.weight");
+    items[(*n)++].name = "model.layers.1.block_sparse_moe.experts.4.w3.weight";
+}
+
+static void test_experts(void **state)
+{
+    (void)state;
+    check_loads("mixtral", strip_backbone, 0);
+    check_loads("mixtral", fuse, 0);
+    check_loads("mixtral", to_f16, 1e-3);
+    check_refused("mixtral", drop_expert, "missing: model.layers.1.block_sparse_moe.experts.2.w3.weight");
+    check_refused("mixtral", add_expert, "unexpected: model.layers.1.block_sparse_moe.experts.4.w3.weight");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_taken), cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_shape), cmocka_unit_test(test_old_spelling),
-                                       cmocka_unit_test(test_shards)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_taken),  cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_shape),  cmocka_unit_test(test_old_spelling),
+                                       cmocka_unit_test(test_shards), cmocka_unit_test(test_out),
+                                       cmocka_unit_test(test_experts)};
     return cmocka_run_group_tests(tests, golden_scratch, golden_remove_scratch);
 }

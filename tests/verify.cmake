@@ -1,5 +1,7 @@
 # Models against reference values, and model folders as others write them.
 tg_test(test_verify SOURCES test_verify.c golden_edit.c ROOMS train)
 tg_test(test_weight_folders SOURCES test_weight_folders.c golden_edit.c ROOMS train)
+tg_test(test_nn_moe ROOMS nn)
+tg_test(test_moe_ops ROOMS op)
 add_test(NAME test_cli_verify COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/test_cli_verify.sh $<TARGET_FILE:teng> ${CMAKE_SOURCE_DIR})
 set_tests_properties(test_cli_verify PROPERTIES LABELS fast TIMEOUT 600)
