@@ -35,7 +35,7 @@ static void on_signal(int number)
     errno = err;
 }
 
-/* A reader that went away (teng train | head) ends no run. */
+/* A reader that went away (teng train | head) ends no run, nor does a file that may not grow (ulimit -f). */
 static void catch_signals(void)
 {
     struct sigaction stop = {.sa_handler = on_signal, .sa_flags = SA_RESTART},
@@ -45,6 +45,7 @@ static void catch_signals(void)
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
     sigaction(SIGPIPE, &ignore, NULL);
+    sigaction(SIGXFSZ, &ignore, NULL);
 }
 
 /* ---- the console ---- */

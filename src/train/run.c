@@ -44,14 +44,15 @@ static void keep_books(tg_run *run, teng_status status)
 }
 
 /* ---- checkpoints ---- */
-static void report_saves(tg_run *run)
+/* A failure of step `fatal` is the run's own error, told by whoever sees that; -1: there is none. */
+static void report_saves(tg_run *run, int64_t fatal)
 {
     tg_ckpt_done done;
     while (tg_ckpt_writer_poll(run->writer, &done)) {
         char text[512];
         if (done.error.status != TENG_OK) {
-            tell_text(run, TG_RUN_SAVE_FAILED, done.error.message);
-            run->saved_step = -1;
+            if (done.step != fatal) tell_text(run, TG_RUN_SAVE_FAILED, done.error.message);
+            if (done.step == run->saved_step) run->saved_step = -1;
             continue;
         }
         snprintf(text, sizeof text, "%s/checkpoints/step-%08lld", run->cfg->run.dir, (long long)done.step);
@@ -83,7 +84,6 @@ static void save(tg_run *run)
         tell_text(run, TG_RUN_SAVE_FAILED, teng_error());
         teng_error_clear();
     }
-    report_saves(run);
 }
 
 static bool save_is_due(const tg_run *run)
@@ -96,12 +96,16 @@ static bool save_is_due(const tg_run *run)
 /* The last save of a run is waited for; its failure is the run's failure. */
 static teng_status save_last(tg_run *run)
 {
-    if (run->saved_step != run->core->done) save(run);
-    const teng_status status = tg_ckpt_writer_wait(run->writer);
+    teng_status status = run->saved_step == run->core->done ? TENG_OK : submit_save(run);
+    if (status == TENG_OK) status = tg_ckpt_writer_wait(run->writer);
     tg_error error;
     tg_error_take(&error);
-    report_saves(run);
-    return status == TENG_OK ? TENG_OK : tg_error_give(&error);
+    report_saves(run, run->core->done);
+    if (status == TENG_OK) return TENG_OK;
+    return tg_fail(
+        error.status,
+        "%s; once that is mended, `teng resume %s` goes on from the last whole checkpoint, or from the start",
+        error.message, run->cfg->run.dir);
 }
 
 teng_status tg_run_save_model(tg_run *run)
@@ -241,7 +245,7 @@ static teng_status loop(tg_run *run, pace *p)
     const int64_t every = run->cfg->train.eval_every;
     while (!is_over(run, p)) {
         TG_TRY(one_step(run, p));
-        report_saves(run);
+        report_saves(run, -1);
         const bool more = run->core->done < run->cfg->train.steps;
         if (run->val && every > 0 && run->core->done % every == 0 && more) {
             TG_TRY(evaluate_and_tell(run));
@@ -249,6 +253,7 @@ static teng_status loop(tg_run *run, pace *p)
         }
         if (save_is_due(run) && more && !stop_requested) {
             save(run);
+            report_saves(run, -1);
             p->last = tg_clock_seconds();
         }
     }
@@ -278,9 +283,15 @@ teng_status tg_run_train(tg_run *run, tg_run_sink *sink, void *user)
     pace p = {.begin = tg_clock_seconds(), .first_step = run->core->done};
     p.last = p.begin;
     teng_status status = loop(run, &p);
-    if (status == TENG_OK) return finish(run);
-    tg_error error;
-    tg_error_take(&error);
-    if (run->cfg->checkpoint.on_error && run->core->done > 0 && save_last(run) != TENG_OK) teng_error_clear();
-    return tg_error_give(&error);
+    if (status == TENG_OK) {
+        status = finish(run);
+    } else {
+        tg_error error;
+        tg_error_take(&error);
+        if (run->cfg->checkpoint.on_error && run->core->done > 0 && save_last(run) != TENG_OK)
+            teng_error_clear();
+        status = tg_error_give(&error);
+    }
+    stop_requested = 0; /* the next run of this process starts anew */
+    return status;
 }
