@@ -40,7 +40,7 @@ static const teng_rope_options odd = {.theta = 1e4, .rotary_dim = 7}, cold = {.t
                                         .low_freq_factor = 4,
                                         .high_freq_factor = 1,
                                         .original_max_position = 64},
-                               strange = {.theta = 1e4, .type = 3};
+                               strange = {.theta = 1e4, .type = 9};
 static const double eps = 1e-5, below = -1;
 static const int64_t one = 1, three = 3, ignore = -100, negative = -3;
 static const refusal list[] = {
@@ -150,7 +150,7 @@ static const refusal list[] = {
      {D(F32, 4, 1, 2, 3, 8)},
      "rope factor is 0; linear scaling needs a positive one"},
     {&tg_op_rope, &bands, 1, {D(F32, 4, 1, 2, 3, 8)}, "low_freq_factor is 4, high_freq_factor 1"},
-    {&tg_op_rope, &strange, 1, {D(F32, 4, 1, 2, 3, 8)}, "rope type 3 is unknown"},
+    {&tg_op_rope, &strange, 1, {D(F32, 4, 1, 2, 3, 8)}, "rope type 9 is unknown"},
     {&tg_op_rope, &bands, 1, {D(F32, 3, 2, 3, 8)}, "x is f32[2,3,8]; it must be [B, T, H, D]"},
     {&tg_op_cross_entropy,
      &ignore,

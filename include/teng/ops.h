@@ -138,9 +138,16 @@ TENG_API teng_tensor *teng_embedding_at(teng_src at, teng_tensor *table, teng_te
 TENG_API teng_tensor *teng_add_positions_at(teng_src at, teng_tensor *x, teng_tensor *table);
 #define teng_add_positions(x, table) teng_add_positions_at(TENG_HERE, x, table)
 
-typedef enum teng_rope_type { TENG_ROPE_DEFAULT, TENG_ROPE_LINEAR, TENG_ROPE_LLAMA3 } teng_rope_type;
+typedef enum teng_rope_type {
+    TENG_ROPE_DEFAULT,
+    TENG_ROPE_LINEAR,
+    TENG_ROPE_LLAMA3,
+    TENG_ROPE_DYNAMIC,
+    TENG_ROPE_YARN
+} teng_rope_type;
 /* Rotary embedding of x [B, T, H, D] by position 0 … T-1, halves rotated (GPT-NeoX order, as Hugging Face
- * stores weights); Su et al. 2021; llama3: Llama 3.1's frequency scaling. */
+ * stores weights); Su et al. 2021; llama3: Llama 3.1's frequency scaling; dynamic: theta grows with a
+ * sequence (offset + T) longer than original_max_position; yarn: Peng et al. 2023. */
 typedef struct teng_rope_options {
     double theta;
     int64_t type; /* teng_rope_type */
@@ -149,6 +156,10 @@ typedef struct teng_rope_options {
     int64_t rotary_dim; /* 0: all of D */
     int64_t inverse;    /* 1 rotates back (the gradient) */
     int64_t offset;     /* position of the first row */
+    double beta_fast,
+        beta_slow; /* yarn: turns in original_max_position above which f_i stays, below which it is divided */
+    int64_t exact_range;     /* yarn: 1 does not round the range between them to whole dimensions */
+    double attention_factor; /* of cos and sin; 0: 1 */
 } teng_rope_options;
 TENG_API teng_tensor *teng_rope_at(teng_src at, teng_tensor *x, const teng_rope_options *options);
 #define teng_rope(x, options) teng_rope_at(TENG_HERE, x, options)
@@ -180,21 +191,23 @@ TENG_API teng_tensor *teng_linear_cross_entropy_at(teng_src at, teng_tensor *x, 
 #define TENG_IGNORE_INDEX (-100)
 
 /* ---- mixtures of experts ---- */
-/* The top_k experts of each token by logits [N, E]: *experts i32 [N, top_k] in falling order, the lowest index first among
- * equals; returns their weights softmax(logits) [N, top_k], divided by their sum if renormalise. */
+/* The top_k experts of each token by logits [N, E]: *experts i32 [N, top_k] in falling order, the lowest
+ * index first among equals; returns their weights softmax(logits) [N, top_k], divided by their sum if
+ * renormalise. */
 TENG_API teng_tensor *teng_moe_route_at(teng_src at, teng_tensor *logits, int64_t top_k, bool renormalise,
                                         teng_tensor **experts);
 #define teng_moe_route(logits, top_k, renormalise, experts)                                                  \
     teng_moe_route_at(TENG_HERE, logits, top_k, renormalise, experts)
-/* The order that puts the tokens of each expert together, none dropped: of chosen i32 [N, K] returns the token of each row
- * i32 [N K]; *place i32 [N, K] is the row of each choice, *counts i32 [experts] the rows of each expert. Rows are gathered
- * with teng_embedding(x, source) and brought back with teng_embedding(rows, place). */
+/* The order that puts the tokens of each expert together, none dropped: of chosen i32 [N, K] returns the
+ * token of each row i32 [N K]; *place i32 [N, K] is the row of each choice, *counts i32 [experts] the rows of
+ * each expert. Rows are gathered with teng_embedding(x, source) and brought back with teng_embedding(rows,
+ * place). */
 TENG_API teng_tensor *teng_moe_sort_at(teng_src at, teng_tensor *chosen, int64_t experts, teng_tensor **place,
                                        teng_tensor **counts);
 #define teng_moe_sort(chosen, experts, place, counts)                                                        \
     teng_moe_sort_at(TENG_HERE, chosen, experts, place, counts)
-/* The first counts[0] rows of x [M, K] times w[0], the next counts[1] times w[1], …: w [G, K, N], or [G, N, K] with trans,
- * counts i32 [G] → [M, N]; rows after the last group give zeros. */
+/* The first counts[0] rows of x [M, K] times w[0], the next counts[1] times w[1], …: w [G, K, N], or [G, N,
+ * K] with trans, counts i32 [G] → [M, N]; rows after the last group give zeros. */
 TENG_API teng_tensor *teng_grouped_matmul_at(teng_src at, teng_tensor *x, teng_tensor *w, teng_tensor *counts,
                                              bool trans);
 #define teng_grouped_matmul(x, w, counts, trans) teng_grouped_matmul_at(TENG_HERE, x, w, counts, trans)

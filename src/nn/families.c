@@ -314,20 +314,56 @@ static const json_t *object_or_null(const json_t *given, const char *key, teng_s
 
 static teng_status read_rope_type(const json_t *dict, const char *where, teng_rope_options *rope)
 {
-    static const char *const names[] = {"default", "linear", "llama3"};
+    static const char *const names[] = {"default", "linear", "llama3", "dynamic", "yarn"};
     const char *type = "default";
     TG_TRY(tg_json_get_string(dict, where, "type", false, &type)); /* the old spelling */
     TG_TRY(tg_json_get_string(dict, where, "rope_type", false, &type));
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < (int)(sizeof names / sizeof *names); i++)
         if (strcmp(type, names[i]) == 0) {
             rope->type = i;
             return TENG_OK;
         }
     return tg_fail(TENG_UNSUPPORTED,
-                   "%s: rope_type = \"%s\" is not implemented; default, linear and llama3 are", where, type);
+                   "%s: rope_type = \"%s\" is not implemented; default, linear, llama3, dynamic and yarn are",
+                   where, type);
 }
 
-static teng_status read_rope_scaling(const json_t *dict, const char *where, teng_rope_options *rope)
+/* 0.1 mscale ln(factor) + 1: how much longer contexts flatten attention (Peng et al. 2023, equation 22). */
+static double yarn_scale(double factor, double mscale)
+{
+    return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
+}
+
+static teng_status read_yarn(const json_t *dict, const char *where, teng_rope_options *rope)
+{
+    double mscale = 0, mscale_all = 0, fast = 0, slow = 0;
+    bool truncate = true;
+    TG_TRY(tg_json_get_int(dict, where, "original_max_position_embeddings", false,
+                           &rope->original_max_position));
+    TG_TRY(tg_json_get_real(dict, where, "beta_fast", false, &fast));
+    TG_TRY(tg_json_get_real(dict, where, "beta_slow", false, &slow));
+    TG_TRY(tg_json_get_real(dict, where, "mscale", false, &mscale));
+    TG_TRY(tg_json_get_real(dict, where, "mscale_all_dim", false, &mscale_all));
+    TG_TRY(tg_json_get_bool(dict, where, "truncate", false, &truncate));
+    rope->beta_fast = fast != 0 ? fast : 32;
+    rope->beta_slow = slow != 0 ? slow : 1;
+    rope->exact_range = !truncate;
+    rope->attention_factor = mscale != 0 && mscale_all != 0
+                                 ? yarn_scale(rope->factor, mscale) / yarn_scale(rope->factor, mscale_all)
+                                 : yarn_scale(rope->factor, 1);
+    TG_TRY(tg_json_get_real(dict, where, "attention_factor", false, &rope->attention_factor));
+    if (rope->original_max_position < 1 || !(rope->beta_fast > 0) || !(rope->beta_slow > 0) ||
+        !(rope->attention_factor > 0))
+        return tg_fail(TENG_INVALID,
+                       "%s: original_max_position_embeddings = %lld, beta_fast = %g, beta_slow = %g, "
+                       "attention_factor = %g: all must be positive",
+                       where, (long long)rope->original_max_position, rope->beta_fast, rope->beta_slow,
+                       rope->attention_factor);
+    return TENG_OK;
+}
+
+static teng_status read_rope_scaling(const json_t *dict, const char *where, int64_t max_positions,
+                                     teng_rope_options *rope)
 {
     const char *key;
     json_t *v;
@@ -349,6 +385,9 @@ static teng_status read_rope_scaling(const json_t *dict, const char *where, teng
     if (!(rope->factor > 0) || !isfinite(rope->factor))
         return tg_fail(TENG_INVALID, "%s: factor = %g must be positive", where, rope->factor);
     if (rope->type == TENG_ROPE_LINEAR) return TENG_OK;
+    rope->original_max_position = max_positions;
+    if (rope->type == TENG_ROPE_DYNAMIC) return TENG_OK;
+    if (rope->type == TENG_ROPE_YARN) return read_yarn(dict, where, rope);
     TG_TRY(tg_json_get_real(dict, where, "low_freq_factor", true, &rope->low_freq_factor));
     TG_TRY(tg_json_get_real(dict, where, "high_freq_factor", true, &rope->high_freq_factor));
     TG_TRY(
@@ -385,7 +424,7 @@ static teng_status read_rope(const json_t *given, tg_lm_shape *shape, json_t *fu
             return tg_fail(TENG_INVALID,
                            "model: rope_theta = %g and %s.rope_theta = %g differ; leave one out", outer,
                            where, rope->theta);
-        TG_TRY(read_rope_scaling(dict, where, rope));
+        TG_TRY(read_rope_scaling(dict, where, shape->max_positions, rope));
     }
     const bool named = rope->theta != 0 || outer != 0;
     const double by_family = shape->family->default_theta > 0 ? shape->family->default_theta : default_theta;

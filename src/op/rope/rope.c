@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stddef.h>
 
-static const char *const types[] = {"default", "linear", "llama3", NULL};
+static const char *const types[] = {"default", "linear", "llama3", "dynamic", "yarn", NULL};
 #define FIELD(name, type, choices)                                                                           \
     {                                                                                                        \
 #name, type, offsetof(teng_rope_options, name), choices                                              \
@@ -22,14 +22,19 @@ static const teng_attr_field fields[] = {FIELD(theta, TENG_ATTR_REAL, NULL),
                                          FIELD(rotary_dim, TENG_ATTR_INT, NULL),
                                          FIELD(inverse, TENG_ATTR_INT, NULL),
                                          FIELD(offset, TENG_ATTR_INT, NULL),
+                                         FIELD(beta_fast, TENG_ATTR_REAL, NULL),
+                                         FIELD(beta_slow, TENG_ATTR_REAL, NULL),
+                                         FIELD(exact_range, TENG_ATTR_INT, NULL),
+                                         FIELD(attention_factor, TENG_ATTR_REAL, NULL),
                                          {0}};
 
 static teng_status check_scaling(const teng_rope_options *o)
 {
     if (!(o->theta > 0) || !isfinite(o->theta))
         return tg_fail(TENG_INVALID, "rope theta is %g; it must be positive", o->theta);
-    if (o->type < TENG_ROPE_DEFAULT || o->type > TENG_ROPE_LLAMA3)
-        return tg_fail(TENG_INVALID, "rope type %lld is unknown; default, linear and llama3 are known",
+    if (o->type < TENG_ROPE_DEFAULT || o->type > TENG_ROPE_YARN)
+        return tg_fail(TENG_INVALID,
+                       "rope type %lld is unknown; default, linear, llama3, dynamic and yarn are known",
                        (long long)o->type);
     if (o->type != TENG_ROPE_DEFAULT && !(o->factor > 0))
         return tg_fail(TENG_INVALID, "rope factor is %g; %s scaling needs a positive one", o->factor,
@@ -41,6 +46,15 @@ static teng_status check_scaling(const teng_rope_options *o)
                        "scaling needs "
                        "0 < low < high and a positive original_max_position",
                        o->low_freq_factor, o->high_freq_factor, (long long)o->original_max_position);
+    if (o->type >= TENG_ROPE_DYNAMIC && o->original_max_position < 1)
+        return tg_fail(TENG_INVALID, "rope original_max_position is %lld; %s scaling needs a positive one",
+                       (long long)o->original_max_position, types[o->type]);
+    if (o->type == TENG_ROPE_YARN && (!(o->beta_slow > 0) || !(o->beta_fast > 0)))
+        return tg_fail(TENG_INVALID, "rope beta_fast is %g, beta_slow %g; yarn scaling needs positive ones",
+                       o->beta_fast, o->beta_slow);
+    if (!(o->attention_factor >= 0) || !isfinite(o->attention_factor))
+        return tg_fail(TENG_INVALID, "rope attention_factor is %g; it must not be negative",
+                       o->attention_factor);
     return TENG_OK;
 }
 
@@ -89,15 +103,20 @@ TG_CPU_TABLES(tg_rope_kernels);
 
 const teng_op_spec tg_op_rope = {
     .name = "rope",
-    .doc = "Rotates pairs (x_i, x_{i+r/2}) of the first r = rotary_dim elements of each head by the angle "
-           "position · f_i, "
-           "f_i = theta^(-2i/r): y_i = x_i cos - x_{i+r/2} sin, y_{i+r/2} = x_{i+r/2} cos + x_i sin; the "
-           "rest of the head "
-           "stays. x [B, T, H, D], row t has position offset + t; inverse rotates back (Su et al. 2021, "
-           "\"RoFormer\"; halves "
-           "paired as in GPT-NeoX). type linear divides f_i by factor; llama3 divides only those that turn "
-           "less than "
-           "low_freq_factor times in original_max_position and blends up to high_freq_factor (Llama 3.1).",
+    .doc =
+        "Rotates pairs (x_i, x_{i+r/2}) of the first r = rotary_dim elements of each head by the angle "
+        "position · f_i, "
+        "f_i = theta^(-2i/r): y_i = x_i cos - x_{i+r/2} sin, y_{i+r/2} = x_{i+r/2} cos + x_i sin; the "
+        "rest of the head "
+        "stays. x [B, T, H, D], row t has position offset + t; inverse rotates back (Su et al. 2021, "
+        "\"RoFormer\"; halves "
+        "paired as in GPT-NeoX). type linear divides f_i by factor; llama3 divides only those that turn "
+        "less than "
+        "low_freq_factor times in original_max_position and blends up to high_freq_factor (Llama 3.1); "
+        "dynamic raises theta where offset + T exceeds original_max_position; yarn divides f_i by factor "
+        "below "
+        "beta_slow turns, not above beta_fast, and blends by i between (Peng et al. 2023). cos and sin are "
+        "multiplied by attention_factor, by which the inverse then differs.",
     .min_in = 1,
     .max_in = 1,
     .n_out = 1,

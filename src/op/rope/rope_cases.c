@@ -5,12 +5,34 @@
 
 #include <math.h>
 
-static double frequency(const teng_rope_options *o, int64_t rotary, int64_t i)
+/* As the paper has it: the share of frequency i that is kept, by the number of turns mapped to dimensions. */
+static double yarn(const teng_rope_options *o, double r, double i, double f)
 {
+    const double length = (double)o->original_max_position, pi = acos(-1);
+    double low = r * log(length / (o->beta_fast * 2 * pi)) / (2 * log(o->theta));
+    double high = r * log(length / (o->beta_slow * 2 * pi)) / (2 * log(o->theta));
+    if (!o->exact_range) low = floor(low), high = ceil(high);
+    if (low < 0) low = 0;
+    if (high > r - 1) high = r - 1;
+    const double keep = i <= low ? 1 : i >= high ? 0 : 1 - (i - low) / (high - low);
+    return keep * f + (1 - keep) * f / o->factor;
+}
+
+static double frequency(const teng_rope_options *o, int64_t rotary, int64_t i, int64_t total)
+{
+    const double r = (double)rotary;
+    if (o->type == TENG_ROPE_DYNAMIC && total > o->original_max_position) {
+        const double ratio = (double)total / (double)o->original_max_position;
+        const double base = o->theta * pow(o->factor * ratio - o->factor + 1, r / (r - 2));
+        return 1 / pow(base, 2 * (double)i / r);
+    }
+    if (o->type == TENG_ROPE_YARN) return yarn(o, r, (double)i, 1 / pow(o->theta, 2 * (double)i / r));
     const double f = 1 / pow(o->theta, 2 * (double)i / (double)rotary), wavelength = 2 * acos(-1) / f;
     const double length = (double)o->original_max_position;
     if (o->type == TENG_ROPE_LINEAR) return f / o->factor;
-    if (o->type == TENG_ROPE_DEFAULT || wavelength < length / o->high_freq_factor) return f;
+    if (o->type == TENG_ROPE_DEFAULT || o->type == TENG_ROPE_DYNAMIC ||
+        wavelength < length / o->high_freq_factor)
+        return f;
     if (wavelength > length / o->low_freq_factor) return f / o->factor;
     const double s = (length / wavelength - o->low_freq_factor) / (o->high_freq_factor - o->low_freq_factor);
     return (1 - s) * f / o->factor + s * f;
@@ -24,11 +46,13 @@ static teng_status reference(const teng_op_call *call, const double *const *in, 
                   rotary = o->rotary_dim ? o->rotary_dim : d;
     for (int64_t e = 0; e < tg_desc_numel(x); e++) {
         const int64_t i = e % d, position = e / d / heads % t + o->offset, half = rotary / 2;
-        const double angle = (double)position * frequency(o, rotary, i % half) * (o->inverse ? -1 : 1);
+        const double angle =
+            (double)position * frequency(o, rotary, i % half, t + o->offset) * (o->inverse ? -1 : 1);
+        const double size = o->attention_factor > 0 ? o->attention_factor : 1;
         if (i < half)
-            out[0][e] = in[0][e] * cos(angle) - in[0][e + half] * sin(angle);
+            out[0][e] = size * (in[0][e] * cos(angle) - in[0][e + half] * sin(angle));
         else if (i < rotary)
-            out[0][e] = in[0][e] * cos(angle) + in[0][e - half] * sin(angle);
+            out[0][e] = size * (in[0][e] * cos(angle) + in[0][e - half] * sin(angle));
         else
             out[0][e] = in[0][e];
     }
@@ -45,12 +69,43 @@ static const teng_rope_options plain = {.theta = 10000}, back = {.theta = 10000,
                                          .low_freq_factor = 1,
                                          .high_freq_factor = 4,
                                          .original_max_position = 64,
-                                         .offset = 200};
+                                         .offset = 200},
+                               dynamic = {.theta = 10000,
+                                          .type = TENG_ROPE_DYNAMIC,
+                                          .factor = 2,
+                                          .original_max_position = 8,
+                                          .offset = 4},
+                               calm = {.theta = 10000,
+                                       .type = TENG_ROPE_DYNAMIC,
+                                       .factor = 2,
+                                       .original_max_position = 8},
+                               yarn4 = {.theta = 10000,
+                                        .type = TENG_ROPE_YARN,
+                                        .factor = 4,
+                                        .original_max_position = 64,
+                                        .beta_fast = 8,
+                                        .beta_slow = 1,
+                                        .attention_factor = 1.138629,
+                                        .offset = 70},
+                               exact = {.theta = 500,
+                                        .type = TENG_ROPE_YARN,
+                                        .factor = 3,
+                                        .original_max_position = 200,
+                                        .beta_fast = 16,
+                                        .beta_slow = 0.5,
+                                        .exact_range = 1};
 
 static const teng_op_case list[] = {
-    {"plain", &plain, 1, {TG_X(4, 2, 5, 3, 10)}},          {"back", &back, 1, {TG_X(4, 2, 5, 3, 10)}},
-    {"part of the head", &part, 1, {TG_X(4, 2, 3, 2, 9)}}, {"later rows", &later, 1, {TG_X(4, 1, 4, 2, 64)}},
-    {"linear", &linear, 1, {TG_X(4, 1, 7, 2, 32)}},        {"llama3", &llama3, 1, {TG_X(4, 1, 7, 2, 48)}},
+    {"plain", &plain, 1, {TG_X(4, 2, 5, 3, 10)}},
+    {"back", &back, 1, {TG_X(4, 2, 5, 3, 10)}},
+    {"part of the head", &part, 1, {TG_X(4, 2, 3, 2, 9)}},
+    {"later rows", &later, 1, {TG_X(4, 1, 4, 2, 64)}},
+    {"linear", &linear, 1, {TG_X(4, 1, 7, 2, 32)}},
+    {"llama3", &llama3, 1, {TG_X(4, 1, 7, 2, 48)}},
+    {"dynamic", &dynamic, 1, {TG_X(4, 1, 7, 2, 32)}},
+    {"dynamic, short", &calm, 1, {TG_X(4, 1, 7, 2, 16)}},
+    {"yarn", &yarn4, 1, {TG_X(4, 1, 7, 2, 48)}},
+    {"yarn, exact range", &exact, 1, {TG_X(4, 1, 7, 2, 32)}},
     {"blocks", &plain, 1, {TG_X(4, 2, 40, 4, 66)}},
 };
 

@@ -1,6 +1,7 @@
 /*
  * Shared tables of cos and sin. Angles are computed in double: at position 100000 an f32 product would have
- * lost two digits. Scaling follows Hugging Face transformers' modeling_rope_utils ("linear", "llama3").
+ * lost two digits. Scaling follows Hugging Face transformers' modeling_rope_utils ("linear",
+ * "llama3", "dynamic", "yarn").
  */
 #include "op/rope/rope_table.h"
 
@@ -22,11 +23,46 @@ typedef struct entry {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static entry *entries;
 
-double tg_rope_frequency(const teng_rope_options *o, int64_t rotary_dim, int64_t i)
+static const double two_pi = 6.283185307179586477;
+
+/* Dimension, not rounded, whose wave turns so many times in original_max_position. */
+static double yarn_dimension(const teng_rope_options *o, int64_t rotary_dim, double turns)
 {
-    static const double two_pi = 6.283185307179586477;
+    return (double)rotary_dim * log((double)o->original_max_position / (turns * two_pi)) /
+           (2 * log(o->theta));
+}
+
+static double yarn_frequency(const teng_rope_options *o, int64_t rotary_dim, int64_t i, double f)
+{
+    double low = yarn_dimension(o, rotary_dim, o->beta_fast),
+           high = yarn_dimension(o, rotary_dim, o->beta_slow);
+    if (!o->exact_range) {
+        low = floor(low);
+        high = ceil(high);
+    }
+    low = fmax(low, 0);
+    high = fmin(high, (double)(rotary_dim - 1));
+    if (low == high) high += 0.001;
+    const double divided = fmin(fmax(((double)i - low) / (high - low), 0), 1);
+    return f / o->factor * divided + f * (1 - divided);
+}
+
+/* "Neural tangent kernel" scaling: a theta that stretches the longest wave to the sequence. */
+static double dynamic_theta(const teng_rope_options *o, int64_t rotary_dim, int64_t length)
+{
+    const double stretch = (double)length / (double)o->original_max_position;
+    if (stretch <= 1 || rotary_dim <= 2) return o->theta;
+    return o->theta *
+           pow(o->factor * stretch - (o->factor - 1), (double)rotary_dim / (double)(rotary_dim - 2));
+}
+
+double tg_rope_frequency(const teng_rope_options *o, int64_t rotary_dim, int64_t i, int64_t length)
+{
+    if (o->type == TENG_ROPE_DYNAMIC)
+        return pow(dynamic_theta(o, rotary_dim, length), -2.0 * (double)i / (double)rotary_dim);
     const double f = pow(o->theta, -2.0 * (double)i / (double)rotary_dim);
     if (o->type == TENG_ROPE_LINEAR) return f / o->factor;
+    if (o->type == TENG_ROPE_YARN) return yarn_frequency(o, rotary_dim, i, f);
     if (o->type != TENG_ROPE_LLAMA3) return f;
     /* Long waves are stretched by factor, short ones stay, those between are blended. */
     const double turns = (double)o->original_max_position * f / two_pi;
@@ -41,7 +77,10 @@ static bool same(const entry *e, int64_t t, int64_t rotary_dim, const teng_rope_
     const teng_rope_options *p = &e->options;
     return e->t == t && e->table.rotary_dim == rotary_dim && p->type == o->type && p->offset == o->offset &&
            p->theta == o->theta && p->factor == o->factor && p->low_freq_factor == o->low_freq_factor &&
-           p->high_freq_factor == o->high_freq_factor && p->original_max_position == o->original_max_position;
+           p->high_freq_factor == o->high_freq_factor &&
+           p->original_max_position == o->original_max_position && p->beta_fast == o->beta_fast &&
+           p->beta_slow == o->beta_slow && p->exact_range == o->exact_range &&
+           p->attention_factor == o->attention_factor;
 }
 
 static entry *create(int64_t t, int64_t rotary_dim, const teng_rope_options *o)
@@ -55,12 +94,13 @@ static entry *create(int64_t t, int64_t rotary_dim, const teng_rope_options *o)
     }
     *e = (entry){.table = {rotary_dim, angles}, .t = t, .options = *o, .angles = angles};
     const int64_t half = rotary_dim / 2;
+    const double size = o->attention_factor > 0 ? o->attention_factor : 1;
     for (int64_t i = 0; i < half; i++) {
-        const double f = tg_rope_frequency(o, rotary_dim, i);
+        const double f = tg_rope_frequency(o, rotary_dim, i, o->offset + t);
         for (int64_t p = 0; p < t; p++) {
             const double angle = (double)(o->offset + p) * f;
-            angles[p * rotary_dim + i] = (float)cos(angle);
-            angles[p * rotary_dim + half + i] = (float)sin(angle);
+            angles[p * rotary_dim + i] = (float)(size * cos(angle));
+            angles[p * rotary_dim + half + i] = (float)(size * sin(angle));
         }
     }
     return e;

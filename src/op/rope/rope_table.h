@@ -12,8 +12,9 @@ typedef struct tg_rope_table {
     const float *angles; /* [T][rotary_dim]: cos of rotary_dim/2 frequencies, then sin */
 } tg_rope_table;
 
-/* Frequency i of rotary_dim / 2 in radians per position, as the options scale it. */
-double tg_rope_frequency(const teng_rope_options *o, int64_t rotary_dim, int64_t i);
+/* Frequency i of rotary_dim / 2 in radians per position, as the options scale it for a sequence of `length`.
+ */
+double tg_rope_frequency(const teng_rope_options *o, int64_t rotary_dim, int64_t i, int64_t length);
 /* T positions from o->offset on; o->inverse does not matter. NULL and an error when memory is out. */
 tg_rope_table *tg_rope_table_get(int64_t t, int64_t rotary_dim, const teng_rope_options *o);
 void tg_rope_table_put(void *table); /* the release of kernels */
