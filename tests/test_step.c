@@ -17,7 +17,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const families[] = {"llama", "gpt2", "qwen3"};
+static const char *const families[] = {"llama", "gpt2", "qwen3", "mixtral"};
+enum { FAMILIES = 4 };
 
 static teng_cell *model(const char *family)
 {
@@ -58,7 +59,7 @@ static void compare_modes(const char *family, int64_t micro_batches, tg_cfg_opti
 static void modes_give_the_same_bits(void **state)
 {
     (void)state;
-    for (int f = 0; f < 3; f++) {
+    for (int f = 0; f < FAMILIES; f++) {
         compare_modes(families[f], 1, TG_CFG_OPTIMIZER_ADAMW);
         compare_modes(families[f], 4, TG_CFG_OPTIMIZER_ADAMW);
     }
@@ -84,7 +85,7 @@ static float **gradients(tg_core *core, tiny_data *data, size_t *n)
 static void gradients_give_the_same_bits(void **state)
 {
     (void)state;
-    for (int f = 0; f < 3; f++) {
+    for (int f = 0; f < FAMILIES; f++) {
         tg_step_options o = tiny_options();
         o.no_dropout = true;
         teng_cell *one = model(families[f]), *two = model(families[f]);
@@ -217,7 +218,7 @@ static void same_bits_again_and_on_any_threads(void **state)
 {
     (void)state;
     float a[10], b[10];
-    for (int f = 0; f < 3; f++) {
+    for (int f = 0; f < FAMILIES; f++) {
         run_steps(families[f], 2, a, 10);
         run_steps(families[f], 2, b, 10);
         assert_memory_equal(a, b, sizeof a);

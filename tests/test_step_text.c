@@ -18,7 +18,8 @@
 #include <math.h>
 #include <string.h>
 
-static const char *const families[] = {"llama", "gpt2", "qwen3"};
+static const char *const families[] = {"llama", "gpt2", "qwen3", "mixtral"};
+enum { FAMILIES = 4 };
 
 /* The plan of a training step of a tiny model. */
 static tg_core *planned(teng_cell *lm, tg_step_options *o, const tg_plan **plan)
@@ -61,7 +62,7 @@ static void assert_round_trip(const tg_plan *plan)
 static void step_graphs_round_trip(void **state)
 {
     (void)state;
-    for (int f = 0; f < 3; f++)
+    for (int f = 0; f < FAMILIES; f++)
         for (int64_t k = 1; k <= 2; k++) {
             tg_step_options o = tiny_options();
             o.micro_batches = k;
@@ -128,7 +129,7 @@ static void feed(void *user, const teng_tensor *input, void *to)
 static void lifetimes_of_real_steps(void **state)
 {
     (void)state;
-    for (int f = 0; f < 3; f++)
+    for (int f = 0; f < FAMILIES; f++)
         for (int64_t k = 1; k <= 2; k++) {
             tg_step_options o = tiny_options();
             o.micro_batches = k;
@@ -171,7 +172,7 @@ static void lifetimes_of_real_steps(void **state)
 static void passes_change_no_bit(void **state)
 {
     (void)state;
-    for (int f = 0; f < 3; f++) {
+    for (int f = 0; f < FAMILIES; f++) {
         tg_step_options o = tiny_options(), none = tiny_options();
         none.n_passes = 0;
         const tg_plan *full, *lean;

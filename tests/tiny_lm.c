@@ -16,6 +16,8 @@ const char *tiny_config(const char *family)
 {
     if (strcmp(family, "llama") == 0)
         return "{\"model_type\":\"llama\"," SIZES ",\"tie_word_embeddings\":true}";
+    if (strcmp(family, "mixtral") == 0)
+        return "{\"model_type\":\"mixtral\"," SIZES ",\"num_local_experts\":4,\"num_experts_per_tok\":2}";
     if (strcmp(family, "qwen3") == 0) return "{\"model_type\":\"qwen3\"," SIZES ",\"head_dim\":12}";
     return "{\"model_type\":\"gpt2\",\"vocab_size\":61,\"n_embd\":32,\"n_layer\":2,\"n_head\":4,\"n_"
            "positions\":64,"

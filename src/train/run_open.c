@@ -375,7 +375,10 @@ static teng_status load_config(tg_run *run, const char *dir, const char *const *
     run->cfg = run->owned;
     teng_status status = TENG_OK;
     if (!tg_path_exists(path))
-        status = tg_fail(TENG_INVALID, "%s holds no run: there is no config.yaml in it", dir);
+        status = tg_fail(TENG_INVALID,
+                         "%s holds no run: there is no config.yaml in it; start one with `teng train "
+                         "CONFIG.yaml run.dir=%s`",
+                         dir, dir);
     if (status == TENG_OK) status = tg_config_load(run->owned, path);
     tg_free(path);
     if (status == TENG_OK) status = tg_config_set(run->owned, "run.dir", dir);
