@@ -7,7 +7,7 @@
 enum { TINY_VOCAB = 61, TINY_ROWS = 4, TINY_SEQ = 24, TINY_MAX = TINY_ROWS * TINY_SEQ * 2 };
 
 /* config.json of a model: "llama" (grouped heads, tied), "gpt2" (with dropout), "qwen3" (normed heads,
- * untied). */
+ * untied), "mixtral" (experts). */
 const char *tiny_config(const char *family);
 /* AdamW, clip 1, as configurations have it by default. */
 tg_step_options tiny_options(void);
