@@ -5,6 +5,7 @@
  */
 #include "base/fail.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "train/run_impl.h"
 #include "train/step.h"
 
@@ -241,6 +242,25 @@ static void budget_names_the_cut_that_fits(void **state)
     set(cfg, "train.steps", "2");
     const record r = run_to_end(cfg);
     assert_int_equal(r.steps, 2);
+}
+
+static void keep_line(void *user, tg_log_level level, const char *line)
+{
+    if (level == TG_LOG_WARN) snprintf(user, 256, "%s", line);
+}
+
+static void budget_in_pynative_is_only_warned_about(void **state)
+{
+    (void)state;
+    char line[256] = "";
+    tg_config *cfg = config("budget-pynative");
+    set(cfg, "context.mode", "pynative");
+    set(cfg, "memory.budget", "1KiB");
+    set(cfg, "train.steps", "1");
+    tg_log_set_sink(keep_line, line);
+    assert_int_equal(run_to_end(cfg).steps, 1);
+    tg_log_set_sink(NULL, NULL);
+    assert_non_null(strstr(line, "memory.budget is not checked: pynative mode plans nothing"));
 }
 
 /* ---- a run, its folder, resume ---- */
@@ -585,6 +605,7 @@ int main(void)
         cmocka_unit_test(sequences_longer_than_the_positions),
         cmocka_unit_test(unknown_keys),
         cmocka_unit_test(budget_names_the_cut_that_fits),
+        cmocka_unit_test(budget_in_pynative_is_only_warned_about),
         cmocka_unit_test(a_run_fills_its_folder),
         cmocka_unit_test(a_used_folder_is_refused),
         cmocka_unit_test(resume_continues_bit_for_bit),

@@ -28,10 +28,9 @@ static void tell(tg_run *run, tg_run_event *event)
     if (run->sink) run->sink(run->user, event);
 }
 
-static void tell_text(tg_run *run, int kind, const char *text)
+static void tell_text(tg_run *run, tg_run_event_kind kind, const char *text)
 {
-    tg_run_event event = {.text = text};
-    event.kind = kind;
+    tg_run_event event = {.kind = kind, .text = text};
     tell(run, &event);
 }
 

@@ -72,17 +72,18 @@ double tg_schedule_lr(const tg_config *cfg, int64_t step); /* of the configurati
 
 /* ---- a run (train/run.c) ---- */
 typedef struct tg_run tg_run;
+typedef enum tg_run_event_kind {
+    TG_RUN_STARTED,
+    TG_RUN_STEP,
+    TG_RUN_EVAL,
+    TG_RUN_SAVED,
+    TG_RUN_SAVE_FAILED,
+    TG_RUN_SAMPLE,
+    TG_RUN_NOTE,
+    TG_RUN_DONE
+} tg_run_event_kind;
 typedef struct tg_run_event { /* what a run tells its owner; strings valid during the call */
-    enum {
-        TG_RUN_STARTED,
-        TG_RUN_STEP,
-        TG_RUN_EVAL,
-        TG_RUN_SAVED,
-        TG_RUN_SAVE_FAILED,
-        TG_RUN_SAMPLE,
-        TG_RUN_NOTE,
-        TG_RUN_DONE
-    } kind;
+    tg_run_event_kind kind;
     int64_t step, steps;
     double loss, lr, grad_norm, tokens_per_s, mfu, step_ms, seconds_left;
     int64_t tokens;                 /* in this step */
