@@ -151,6 +151,17 @@ static teng_status store_number(const tg_cli_option *o, const char *spelled, con
     return TENG_OK;
 }
 
+/* "100000", "5GB". */
+static teng_status store_size(const tg_cli_option *o, const char *spelled, const char *text, void *field)
+{
+    uint64_t bytes = 0;
+    if (!tg_config_read_size(text, &bytes))
+        return tg_fail(TENG_INVALID, "%s: \"%.80s\" is no %s", spelled, text,
+                       tg_config_kind_text(o->key.kind));
+    memcpy(field, &bytes, sizeof bytes);
+    return TENG_OK;
+}
+
 static teng_status store_list(const parse *p, const char *text, void *field)
 {
     tg_config_strings list;
@@ -180,6 +191,8 @@ static teng_status store(parse *p, const tg_cli_option *o, const char *text)
     case TG_KIND_INT:
     case TG_KIND_REAL:
         return store_number(o, spelled, text, field);
+    case TG_KIND_SIZE:
+        return store_size(o, spelled, text, field);
     case TG_KIND_STRINGS:
         return store_list(p, text, field);
     default:
