@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 
-def options():
+def options(words=None):
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("model_dir")
     p.add_argument("--out", help="file to write; MODEL_DIR/golden.safetensors without it")
@@ -37,7 +37,7 @@ def options():
     p.add_argument("--eps", type=float, default=1e-8)
     p.add_argument("--weight-decay", type=float, default=0.1)
     p.add_argument("--clip", type=float, default=1.0, help="largest norm of all gradients together")
-    return p.parse_args()
+    return p.parse_args(words)
 
 
 def make_model(args):
@@ -71,8 +71,8 @@ def loss_of(model, input_ids, labels):
     return loss, out.logits
 
 
-def main():
-    args = options()
+def main(words=None):
+    args = options(words)
     torch.manual_seed(args.seed)
     torch.use_deterministic_algorithms(True)
     if args.random:
