@@ -194,8 +194,7 @@ static void budget(void **state)
     assert_int_equal(try_plan(text, &o, &p), TENG_OK);
     tg_plan_destroy(&p);
     o.budget = need - 1;
-    assert_refused(text, &o, TENG_MEMORY,
-                   "memory.budget: the plan needs 512 B, the budget is 511 B: 1 B");
+    assert_refused(text, &o, TENG_MEMORY, "memory.budget: the plan needs 512 B, the budget is 511 B: 1 B");
 }
 
 static void forecast(void **state)
