@@ -80,12 +80,12 @@ TENG_API teng_cell *teng_nn_rms_norm(int64_t size, double eps);
 
 /* ---- language models ---- */
 /* A causal language model from a Hugging Face config.json object given as text: model_type llama, mistral,
- * qwen2, qwen3, gpt2, mixtral, qwen3_moe. Keys that are absent take the defaults of the family in transformers, except
- * vocab_size, which is required; a key that would change the maths and is not implemented is refused by name
- * and value, as is a key that has another name in this family. Parameter names are those of the family's
- * safetensors files. Called with (tokens i32 [B, T]) → logits [B, T, V]; with (tokens, labels i32 [B, T],
- * already shifted) → mean cross-entropy over labels that are not -100, f32 scalar. Training with dropout of
- * attention weights is refused. */
+ * qwen2, qwen3, gpt2, mixtral, qwen3_moe. Keys that are absent take the defaults of the family in
+ * transformers, except vocab_size, which is required; a key that would change the maths and is not
+ * implemented is refused by name and value, as is a key that has another name in this family. Parameter names
+ * are those of the family's safetensors files. Called with (tokens i32 [B, T]) → logits [B, T, V]; with
+ * (tokens, labels i32 [B, T], already shifted) → mean cross-entropy over labels that are not -100, f32
+ * scalar. Training with dropout of attention weights is refused. */
 TENG_API teng_cell *teng_lm_create(const char *config_json);
 /* The complete config.json of the model (defaults filled in, unknown harmless keys kept). Owned by the cell.
  */

@@ -147,8 +147,8 @@ TENG_API teng_tensor *teng_apply(teng_src at, const teng_op_spec *op, const void
                                  teng_tensor *const *in, teng_tensor **out);
 /* Shape and dtype of a value. */
 TENG_API const teng_desc *teng_tensor_desc(const teng_tensor *t);
-/* PYNATIVE: copies the value to host memory as n floats (converted; n is its number of elements). In GRAPH mode values
- * do not exist while the model is traced: TENG_STATE. */
+/* PYNATIVE: copies the value to host memory as n floats (converted; n is its number of elements). In GRAPH
+ * mode values do not exist while the model is traced: TENG_STATE. */
 TENG_API teng_status teng_tensor_read(teng_tensor *t, float *out, int64_t n);
 /* Reports a failure from an operator's rules. Returns status. */
 TENG_API teng_status teng_fail(teng_status status, const char *fmt, ...) TENG_PRINTF(2, 3);

@@ -3,8 +3,9 @@
  *
  *     TG_KERNELS(tg_softmax_kernels) = {{"rows f32", accept, prepare, run, NULL}, {0}};
  *
- * and the spec file x.c says TG_CPU_TABLES(tg_softmax_kernels) once, which declares the tables of all sets and
- * defines `static const teng_kernel_table tg_softmax_kernels_tables[]`, fastest first, for the spec's .kernels.
+ * and the spec file x.c says TG_CPU_TABLES(tg_softmax_kernels) once, which declares the tables of all sets
+ * and defines `static const teng_kernel_table tg_softmax_kernels_tables[]`, fastest first, for the spec's
+ * .kernels.
  */
 #ifndef TG_OP_CPU_KERNEL_H
 #define TG_OP_CPU_KERNEL_H

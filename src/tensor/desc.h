@@ -46,13 +46,14 @@ static inline uint16_t tg_f32_to_bf16(float f) /* round to nearest even, NaN sta
 float tg_f16_to_f32(uint16_t h);
 uint16_t tg_f32_to_f16(float f);
 
-/* What two tensors differ by. Shapes must be equal; dtypes may differ. NaN in the same place counts as equal. */
+/* What two tensors differ by. Shapes must be equal; dtypes may differ. NaN in the same place counts as equal.
+ */
 typedef struct tg_diff {
-    int64_t count;          /* elements compared */
-    int64_t unequal;        /* elements whose values differ */
-    double max_abs;         /* max |a - b| */
-    double rel_l2;          /* ||a - b|| / ||b||, or ||a|| when b is zero */
-    int64_t worst;          /* flat index of max_abs, -1 when all equal */
+    int64_t count;   /* elements compared */
+    int64_t unequal; /* elements whose values differ */
+    double max_abs;  /* max |a - b| */
+    double rel_l2;   /* ||a - b|| / ||b||, or ||a|| when b is zero */
+    int64_t worst;   /* flat index of max_abs, -1 when all equal */
     int64_t nonfinite_a, nonfinite_b;
 } tg_diff;
 void tg_compare(teng_dtype ta, const void *a, teng_dtype tb, const void *b, int64_t n, tg_diff *out);
