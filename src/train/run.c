@@ -179,12 +179,25 @@ typedef struct pace {
     int dropped; /* in a row */
 } pace;
 
+/* A rate above the peak means that the peak was measured while the machine was busy: it is measured again,
+ * once. */
+static double flops_utilisation(tg_run *run, double flops_per_s)
+{
+    tg_cpu_peak peak;
+    if (run->peak_flops > 0 && flops_per_s > run->peak_flops && !run->peak_again) {
+        run->peak_again = true;
+        if (tg_cpu_measure_peak(true, &peak) == TENG_OK) run->peak_flops = peak.f32_gflops * 1e9;
+        teng_error_clear();
+    }
+    return run->peak_flops > 0 ? flops_per_s / run->peak_flops : NAN;
+}
+
 static void tell_step(tg_run *run, pace *p, const tg_core_result *r, double lr)
 {
     const double now = tg_clock_seconds(), seconds = now - p->last;
     const double rate = seconds > 0 ? (double)r->tokens / seconds : 0;
     const double flops = tg_lm_flops_per_token(&run->info, run->cfg->train.seq_len);
-    const double mfu = run->peak_flops > 0 ? rate * flops / run->peak_flops : NAN;
+    const double mfu = flops_utilisation(run, rate * flops);
     const tg_metrics_step line = {.step = run->core->done,
                                   .epoch = run->core->epoch,
                                   .loss = (float)r->loss,

@@ -22,6 +22,7 @@ struct tg_run {
     tg_ckpt_writer *writer;
     tg_metrics *metrics;
     double peak_flops; /* of f32, measured; 0: unknown */
+    bool peak_again;   /* it was measured anew during this run */
     tg_run_sink *sink;
     void *user;
     int64_t saved_step; /* of the last checkpoint submitted, -1: none */
