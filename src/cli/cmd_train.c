@@ -64,12 +64,15 @@ typedef struct console {
 static void early_sink(void *user, tg_log_level level, const char *line)
 {
     console *c = user;
-    static const char *const labels[] = {"debug: ", "", "warning: ", "error: "};
     if (level < c->level) return;
+    const char *label = level == TG_LOG_DEBUG  ? "debug: "
+                        : level == TG_LOG_INFO ? ""
+                        : level == TG_LOG_WARN ? "warning: "
+                                               : "error: ";
     char iso[32];
-    tg_strbuf_printf(&c->early, "%s %s%s\n", tg_clock_iso(iso, tg_clock_unix()), labels[level], line);
+    tg_strbuf_printf(&c->early, "%s %s%s\n", tg_clock_iso(iso, tg_clock_unix()), label, line);
     if (level >= TG_LOG_WARN)
-        fprintf(stderr, "teng %s: %s%s\n", c->base->command->name, labels[level], line);
+        fprintf(stderr, "teng %s: %s%s\n", c->base->command->name, label, line);
     else if (level == TG_LOG_INFO && !c->quiet)
         printf("%s\n", line);
 }

@@ -270,6 +270,7 @@ teng_status tg_step_train(tg_step *s, int64_t step, double lr, const tg_step_fee
         TG_TRY(run_micro_batch(s, c->exec, step, m, &feeds[m], &loss));
         total += feeds[m].weight * (double)loss;
     }
+    if (!c) return tg_fail(TENG_INVALID, "a step needs at least one micro-batch");
     float scalars[4], norm;
     const float unscale = tg_step_unscale(total);
     tg_step_scalars(s, step, lr, scalars);
