@@ -112,14 +112,10 @@ teng_tensor *tg_graph_output_find(const tg_graph *g, const char *name)
 }
 
 /* Prepends where the failing call stands to the pending error. */
-static void fail_at(const char *scope, const char *op, const tg_frame *frame)
+static void fail_at(const tg_node *node)
 {
     tg_strbuf where = {0};
-    tg_strbuf_puts(&where, *scope ? scope : "model");
-    tg_strbuf_printf(&where, " (%s", op);
-    for (const tg_frame *f = frame; f; f = f->caller)
-        tg_strbuf_printf(&where, "%s%s:%d", f == frame ? ", " : " < ", f->at.file, f->at.line);
-    tg_strbuf_putc(&where, ')');
+    tg_node_where(node, &where);
     tg_fail_context("%s", tg_strbuf_str(&where));
     tg_strbuf_free(&where);
 }
@@ -144,7 +140,7 @@ tg_node *tg_graph_append(tg_graph *g, const teng_op_spec *op, const void *attr, 
     }
     teng_desc out[TENG_MAX_OUT];
     if (tg_op_infer(op, node->attr, n_in, in_desc, out, &node->n_out) != TENG_OK) {
-        fail_at(scope, op->name, frame);
+        fail_at(node);
         return NULL;
     }
     node->in = tg_arena_alloc(g->arena, sizeof *node->in * (size_t)(n_in + 1));
@@ -162,13 +158,13 @@ tg_node *tg_graph_append(tg_graph *g, const teng_op_spec *op, const void *attr, 
     }
     if (!tg_vec_push(&g->nodes, node)) return NULL;
     if (g->on_node && g->on_node(g->on_node_user, node) != TENG_OK) {
-        fail_at(scope, op->name, frame);
+        fail_at(node);
         return NULL;
     }
     return node;
 }
 
-static teng_tensor *resolve(teng_tensor *v)
+teng_tensor *tg_value_resolve(teng_tensor *v)
 {
     while (v->replaced)
         v = v->replaced;
@@ -182,13 +178,13 @@ int tg_graph_sweep(tg_graph *g)
         tg_node *node = g->nodes.data[i];
         if (node->dead) continue;
         for (int k = 0; k < node->n_in; k++)
-            node->in[k] = resolve(node->in[k]);
+            node->in[k] = tg_value_resolve(node->in[k]);
         g->nodes.data[kept++] = node;
     }
     const int dropped = (int)(g->nodes.len - kept);
     g->nodes.len = kept;
     for (size_t i = 0; i < g->outputs.len; i++)
-        g->outputs.data[i].value = resolve(g->outputs.data[i].value);
+        g->outputs.data[i].value = tg_value_resolve(g->outputs.data[i].value);
     return dropped;
 }
 

@@ -94,6 +94,8 @@ teng_tensor *tg_graph_output_find(const tg_graph *g, const char *name);
  */
 tg_node *tg_graph_append(tg_graph *g, const teng_op_spec *op, const void *attr, int n_in,
                          teng_tensor *const *in, const char *scope, const tg_frame *frame, tg_phase phase);
+/* The value that stands for v after rewrites: v itself, or the end of its chain of replacements. */
+teng_tensor *tg_value_resolve(teng_tensor *v);
 /* Drops dead nodes and resolves replaced values everywhere. Returns the number of nodes dropped. */
 int tg_graph_sweep(tg_graph *g);
 /* Every invariant: inputs defined before use, shapes as infer says, names unique. For tests and after passes.

@@ -9,13 +9,6 @@
 
 #include <string.h>
 
-static teng_tensor *resolved(teng_tensor *v)
-{
-    while (v->replaced)
-        v = v->replaced;
-    return v;
-}
-
 static bool has_updates(const tg_node *node)
 {
     for (int o = 0; o < node->n_out; o++)
@@ -51,10 +44,10 @@ teng_status tg_pass_views(tg_graph *g, int *changed)
     for (size_t k = 0; k < g->nodes.len; k++) {
         tg_node *node = g->nodes.data[k];
         if (node->op != &tg_op_reshape) continue;
-        teng_tensor *in = resolved(node->in[0]);
+        teng_tensor *in = tg_value_resolve(node->in[0]);
         const tg_node *before = in->node;
         if (before && before->op == &tg_op_reshape) {
-            in = resolved(before->in[0]);
+            in = tg_value_resolve(before->in[0]);
             node->in[0] = in;
             ++*changed;
         }
@@ -73,7 +66,7 @@ static uint64_t node_hash(const tg_node *node)
 {
     uint64_t h = tg_hash64(&node->op, sizeof(void *), (uint64_t)node->phase);
     for (int i = 0; i < node->n_in; i++) {
-        const int id = resolved(node->in[i])->id;
+        const int id = tg_value_resolve(node->in[i])->id;
         h = tg_hash64(&id, sizeof id, h);
     }
     return h;
@@ -85,7 +78,7 @@ static bool same_node(const tg_node *a, const tg_node *b)
         !tg_attr_equal(a->op, a->attr, b->attr))
         return false;
     for (int i = 0; i < a->n_in; i++)
-        if (resolved(a->in[i]) != resolved(b->in[i])) return false;
+        if (tg_value_resolve(a->in[i]) != tg_value_resolve(b->in[i])) return false;
     return true;
 }
 

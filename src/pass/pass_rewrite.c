@@ -4,13 +4,6 @@
 #include "op/op_list.h"
 #include "op/unary/unary.h"
 
-static teng_tensor *resolved(teng_tensor *v)
-{
-    while (v->replaced)
-        v = v->replaced;
-    return v;
-}
-
 /* Every value of `narrow` is exact in `wide`. */
 static bool widens(teng_dtype narrow, teng_dtype wide)
 {
@@ -23,9 +16,9 @@ teng_status tg_pass_casts(tg_graph *g, int *changed)
     for (size_t k = 0; k < g->nodes.len; k++) {
         tg_node *node = g->nodes.data[k];
         if (node->op != &tg_op_cast) continue;
-        teng_tensor *in = resolved(node->in[0]);
+        teng_tensor *in = tg_value_resolve(node->in[0]);
         const tg_node *before = in->node;
-        teng_tensor *origin = before && before->op == &tg_op_cast ? resolved(before->in[0]) : NULL;
+        teng_tensor *origin = before && before->op == &tg_op_cast ? tg_value_resolve(before->in[0]) : NULL;
         const teng_dtype to = node->out[0]->desc.dtype;
         if (in->desc.dtype == to)
             node->out[0]->replaced = in;
@@ -45,7 +38,7 @@ teng_status tg_pass_scales(tg_graph *g, int *changed)
     for (size_t k = 0; k < g->nodes.len; k++) {
         tg_node *node = g->nodes.data[k];
         if (node->op != &tg_op_affine) continue;
-        const teng_tensor *in = resolved(node->in[0]);
+        const teng_tensor *in = tg_value_resolve(node->in[0]);
         if (!in->node || in->node->op != &tg_op_affine || in->desc.dtype != TENG_F32) continue;
         const tg_affine_attr *first = in->node->attr;
         tg_affine_attr *second = node->attr;
