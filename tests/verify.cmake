@@ -7,14 +7,10 @@ add_test(NAME test_cli_verify COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/test_cli_ve
 set_tests_properties(test_cli_verify PROPERTIES LABELS fast TIMEOUT 600)
 add_test(NAME test_cli_model COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/test_cli_model.sh $<TARGET_FILE:teng> ${CMAKE_SOURCE_DIR})
 set_tests_properties(test_cli_model PROPERTIES LABELS fast TIMEOUT 600)
-# Against transformers itself, where Python has it: every family and option. TENG_TORCH_PYTHON names another interpreter.
+# Against transformers itself, every family and option: registered where TENG_TORCH_PYTHON names a Python that has it.
 set(TENG_TORCH_PYTHON "" CACHE FILEPATH "Python that has torch and transformers, for the tests labelled interop")
-if(TENG_TORCH_PYTHON OR Python3_FOUND)
-  set(python ${Python3_EXECUTABLE})
-  if(TENG_TORCH_PYTHON)
-    set(python ${TENG_TORCH_PYTHON})
-  endif()
+if(TENG_TORCH_PYTHON)
   add_test(NAME families_interop
-           COMMAND ${python} ${CMAKE_CURRENT_SOURCE_DIR}/interop_torch/families_interop.py $<TARGET_FILE:teng>)
+           COMMAND ${TENG_TORCH_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/interop_torch/families_interop.py $<TARGET_FILE:teng>)
   set_tests_properties(families_interop PROPERTIES LABELS interop SKIP_RETURN_CODE 77 TIMEOUT 1200)
 endif()
