@@ -37,6 +37,8 @@ typedef struct tg_lm_info {
     const char *const *extra; /* ends of names that files hold beside parameters (masks); NULL at the end */
 } tg_lm_info;
 teng_status tg_lm_get_info(teng_cell *lm, tg_lm_info *out);
+/* teng_lm_create from the parsed config.json. */
+teng_cell *tg_lm_create_json(const json_t *config);
 /* One tensor of a model folder and where its values lie in a parameter. */
 typedef struct tg_lm_part {
     char *name;

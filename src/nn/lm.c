@@ -126,24 +126,31 @@ static teng_cell *create(const tg_lm_shape *s, const char *config)
     return lm;
 }
 
-teng_cell *teng_lm_create(const char *config_json)
+teng_cell *tg_lm_create_json(const json_t *config)
 {
-    json_t *given = NULL, *full = NULL;
+    json_t *full = NULL;
     tg_lm_shape shape = {0};
-    if (!config_json) {
-        tg_fail(TENG_INVALID, "teng_lm_create: the config is NULL");
-        return NULL;
-    }
-    if (tg_json_parse("model", config_json, strlen(config_json), &given) != TENG_OK) return NULL;
     teng_cell *lm = NULL;
-    if (tg_lm_read(given, &shape, &full) == TENG_OK) {
+    if (tg_lm_read(config, &shape, &full) == TENG_OK) {
         char *text = tg_json_text(full, 2);
         if (text) lm = create(&shape, text);
         tg_free(text);
     }
     tg_lm_shape_free(&shape);
     json_decref(full);
-    json_decref(given);
+    return lm;
+}
+
+teng_cell *teng_lm_create(const char *config_json)
+{
+    json_t *config = NULL;
+    if (!config_json) {
+        tg_fail(TENG_INVALID, "teng_lm_create: the config is NULL");
+        return NULL;
+    }
+    if (tg_json_parse("model", config_json, strlen(config_json), &config) != TENG_OK) return NULL;
+    teng_cell *lm = tg_lm_create_json(config);
+    json_decref(config);
     return lm;
 }
 

@@ -125,18 +125,13 @@ static void free_saver(teng_callback *self)
 
 static teng_status open_saver(const teng_callback *self, const teng_train_info *info, saver *s)
 {
-    tg_ckpt_item *items = NULL;
-    size_t n = 0;
     if (!self->dir) return tg_fail(TENG_INVALID, "teng_checkpoint: the folder is NULL");
     TG_TRY(tg_mkdirs(self->dir));
     char *lock = tg_path_join(self->dir, "lock");
     teng_status status = lock ? tg_lock_take(lock, &s->lock) : TENG_MEMORY;
     tg_free(lock);
-    if (status == TENG_OK) status = tg_core_items(info->model->core, &items, &n);
     if (status == TENG_OK)
-        status = tg_ckpt_writer_create(self->dir, self->keep_max, true, tg_ckpt_staging_bytes(items, n),
-                                       &s->writer);
-    tg_free(items);
+        status = tg_core_open_writer(info->model->core, self->dir, self->keep_max, true, &s->writer);
     s->saved = info->step;
     return status;
 }
@@ -165,16 +160,12 @@ static void look_at_saves(saver *s)
 static teng_status submit(saver *s, const teng_train_info *info)
 {
     const tg_core *core = info->model->core;
-    tg_ckpt_item *items = NULL;
-    size_t n = 0;
     json_t *state = json_object();
-    teng_status status = state ? tg_core_items(core, &items, &n) : TENG_MEMORY;
-    if (status == TENG_OK) status = tg_core_state_json(core, &info->dataset->source, state);
+    teng_status status = state ? TENG_OK : TENG_MEMORY;
     if (status == TENG_OK && json_object_set_new(state, "dataset", json_string(info->dataset->identity)) != 0)
         status = tg_fail(TENG_MEMORY, "out of memory for the checkpoint's state");
-    if (status == TENG_OK) status = tg_ckpt_writer_submit(s->writer, core->done, items, n, state);
+    if (status == TENG_OK) status = tg_core_submit(core, &info->dataset->source, s->writer, state);
     if (status == TENG_OK) s->saved = core->done;
-    tg_free(items);
     json_decref(state);
     return status;
 }

@@ -9,6 +9,7 @@
 #include "train/trainer.h"
 
 #define TG_CORE_MAX_IN 8
+#define TG_CORE_MAX_DROPPED 100 /* dropped steps in a row before a training gives up */
 
 /* One batch on the host, whole: the core cuts it into micro-batches along dimension 0 of every input. */
 typedef struct tg_source_batch {
@@ -61,6 +62,12 @@ teng_status tg_core_init(tg_core *core, uint64_t seed);
  * is equal. All that is missing and all that the model lacks is named in one error before anything is
  * copied (load_weights.c). */
 teng_status tg_core_load_weights(tg_core *core, const tg_weights *weights);
+/* The same from a file, an index or a folder. */
+teng_status tg_core_load_path(tg_core *core, const char *path);
+/* Writes a language model as a Hugging Face style folder. tokenizer names the end token, tokenizer_dir holds
+ * the tokenizer files to copy; either may be NULL. A model without a config.json is refused. */
+teng_status tg_core_save_folder(tg_core *core, const char *dir, const tg_tokenizer *tokenizer,
+                                const char *tokenizer_dir);
 /* Parameters as tensors of a model folder (the names that load); appends, names are the arena's, values stay
  * in the store. Free with tg_vec_free. */
 typedef TG_VEC(tg_ckpt_item) tg_folder_items;
@@ -85,6 +92,11 @@ teng_status tg_core_items(const tg_core *core, tg_ckpt_item **items, size_t *n);
 /* Counters, as members of a checkpoint's state object; and back, with parameters and states. A state tensor
  * missing in the file or of another shape is an error that names it. */
 teng_status tg_core_state_json(const tg_core *core, const tg_source *source, json_t *state);
+/* A writer for checkpoints of this core, and a checkpoint given to it: state holds what the caller adds. */
+teng_status tg_core_open_writer(const tg_core *core, const char *root, int keep_max, bool async,
+                                tg_ckpt_writer **out);
+teng_status tg_core_submit(const tg_core *core, const tg_source *source, tg_ckpt_writer *writer,
+                           json_t *state);
 teng_status tg_core_restore(tg_core *core, const tg_ckpt *ck, const tg_source *source);
 
 #endif

@@ -69,6 +69,29 @@ teng_status tg_core_state_json(const tg_core *core, const tg_source *source, jso
     return failed ? tg_fail(TENG_MEMORY, "out of memory for the checkpoint's state") : TENG_OK;
 }
 
+teng_status tg_core_open_writer(const tg_core *core, const char *root, int keep_max, bool async,
+                                tg_ckpt_writer **out)
+{
+    tg_ckpt_item *items = NULL;
+    size_t n = 0;
+    TG_TRY(tg_core_items(core, &items, &n));
+    const size_t staging = async ? tg_ckpt_staging_bytes(items, n) : 0;
+    tg_free(items);
+    return tg_ckpt_writer_create(root, keep_max, async, staging, out);
+}
+
+teng_status tg_core_submit(const tg_core *core, const tg_source *source, tg_ckpt_writer *writer,
+                           json_t *state)
+{
+    tg_ckpt_item *items = NULL;
+    size_t n = 0;
+    teng_status status = tg_core_items(core, &items, &n);
+    if (status == TENG_OK) status = tg_core_state_json(core, source, state);
+    if (status == TENG_OK) status = tg_ckpt_writer_submit(writer, core->done, items, n, state);
+    tg_free(items);
+    return status;
+}
+
 /* Optimizer states are added to the store as the file has them; the step's plan checks shapes when it binds.
  */
 static teng_status restore_optimizer(tg_core *core, const tg_ckpt *ck)

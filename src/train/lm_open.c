@@ -93,10 +93,7 @@ static teng_status find_ends(tg_lm *lm, const char *dir, const json_t *config)
 /* ---- the parts ---- */
 static teng_status open_cell(tg_lm *lm, const json_t *config)
 {
-    char *text = tg_json_text(config, 0);
-    if (!text) return TENG_MEMORY;
-    lm->cell = teng_lm_create(text);
-    tg_free(text);
+    lm->cell = tg_lm_create_json(config);
     return lm->cell ? tg_lm_get_info(lm->cell, &lm->info) : teng_error_status();
 }
 
@@ -111,15 +108,6 @@ static teng_status open_tokenizer(tg_lm *lm, const places *p)
                    p->tokenizer, lm->usable, p->config, (long long)lm->info.vocab_size);
 }
 
-static teng_status load_weights(tg_lm *lm, const char *path)
-{
-    tg_weights *weights;
-    TG_TRY(tg_weights_open(path, &weights));
-    const teng_status status = tg_core_load_weights(lm->core, weights);
-    tg_weights_close(&weights);
-    return status;
-}
-
 static teng_status open_from(tg_lm *lm, const places *p, const tg_device *dev)
 {
     json_t *config;
@@ -132,7 +120,7 @@ static teng_status open_from(tg_lm *lm, const places *p, const tg_device *dev)
     static const char *const passes[] = {"default"};
     const tg_step_options options = {.micro_batches = 1, .passes = passes, .n_passes = 1};
     TG_TRY(tg_core_create(lm->cell, dev->info.kind, dev->info.threads, &options, &lm->core));
-    return load_weights(lm, p->weights);
+    return tg_core_load_path(lm->core, p->weights);
 }
 
 teng_status tg_lm_open(const char *dir, tg_device *dev, tg_lm **out)

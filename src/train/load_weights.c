@@ -5,6 +5,7 @@
  */
 #include "base/fail.h"
 #include "base/strmap.h"
+#include "ckpt/hf_folder.h"
 #include "tensor/desc.h"
 #include "train/core.h"
 
@@ -220,6 +221,15 @@ teng_status tg_core_load_weights(tg_core *core, const tg_weights *weights)
     return status;
 }
 
+teng_status tg_core_load_path(tg_core *core, const char *path)
+{
+    tg_weights *weights;
+    TG_TRY(tg_weights_open(path, &weights));
+    const teng_status status = tg_core_load_weights(core, weights);
+    tg_weights_close(&weights);
+    return status;
+}
+
 /* ---- out ---- */
 static teng_status add_items(tg_core *core, const tg_store_entry *e, bool is_lm, tg_arena *arena,
                              tg_folder_items *out)
@@ -250,4 +260,33 @@ teng_status tg_core_folder_items(tg_core *core, tg_arena *arena, tg_folder_items
         if (e->kind == TG_STORE_PARAM) TG_TRY(add_items(core, e, is_lm, arena, out));
     }
     return TENG_OK;
+}
+
+teng_status tg_core_save_folder(tg_core *core, const char *dir, const tg_tokenizer *tokenizer,
+                                const char *tokenizer_dir)
+{
+    const char *text = teng_lm_config(core->cell);
+    if (!text) return tg_fail_context("%s: a folder needs a config.json; save to a .safetensors file", dir);
+    tg_arena *arena = tg_arena_create();
+    tg_folder_items items = {0};
+    json_t *config = NULL, *generation = json_object();
+    teng_status status = arena && generation ? tg_core_folder_items(core, arena, &items) : TENG_MEMORY;
+    if (status == TENG_OK) status = tg_json_parse("config.json", text, strlen(text), &config);
+    const int64_t eos = tokenizer ? tg_tokenizer_eos(tokenizer) : -1;
+    if (status == TENG_OK && eos >= 0 &&
+        json_object_set_new(generation, "eos_token_id", json_integer(eos)) != 0)
+        status = TENG_MEMORY;
+    if (status == TENG_OK) {
+        const tg_hf_folder folder = {.config = config,
+                                     .generation_config = generation,
+                                     .items = items.data,
+                                     .item_count = items.len,
+                                     .tokenizer_dir = tokenizer_dir};
+        status = tg_hf_save(dir, &folder);
+    }
+    json_decref(config);
+    json_decref(generation);
+    tg_vec_free(&items);
+    tg_arena_destroy(&arena);
+    return status;
 }

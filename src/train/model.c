@@ -10,8 +10,6 @@
 
 #include <inttypes.h>
 
-#define MAX_DROPPED 100 /* steps in a row without a finite loss before a training gives up */
-
 /* ---- options ---- */
 static const char *const standard_passes[] = {"default"};
 
@@ -208,7 +206,7 @@ static teng_status one_step(training *t)
         TG_TRY(call_back(c, c->on_step, info));
     }
     t->dropped = r.finite ? 0 : t->dropped + 1;
-    if (t->dropped < MAX_DROPPED) return TENG_OK;
+    if (t->dropped < TG_CORE_MAX_DROPPED) return TENG_OK;
     return tg_fail(
         TENG_NUMERIC,
         "%d steps in a row had a loss (now %g) or gradient norm (%g) that is not finite: lower the "

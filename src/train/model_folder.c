@@ -24,9 +24,7 @@ typedef struct folder {
 static teng_status open_folder(folder *f, const char *dir)
 {
     TG_TRY(tg_hf_read_config(dir, &f->config));
-    char *text = tg_json_text(f->config, 0);
-    f->cell = text ? teng_lm_create(text) : NULL;
-    tg_free(text);
+    f->cell = tg_lm_create_json(f->config);
     if (!f->cell) return teng_error_status();
     TG_TRY(tg_weights_open(dir, &f->weights));
     static const char *const passes[] = {"default"};

@@ -33,7 +33,5 @@ struct teng_dataset {
 
 /* Initial values for what nothing has loaded. */
 teng_status tg_model_ready(teng_model *model);
-/* Parameters of the model as items; free with tg_free. */
-teng_status tg_model_params(const teng_model *model, tg_ckpt_item **items, size_t *n);
 
 #endif

@@ -1,7 +1,6 @@
 /* Values in and out of a public model: resume, forward, single parameters, files and folders of weights. */
 #include "base/fail.h"
 #include "base/file.h"
-#include "ckpt/hf_folder.h"
 #include "tensor/desc.h"
 #include "train/model_impl.h"
 
@@ -79,16 +78,6 @@ teng_status teng_model_read(teng_model *model, const char *name, float *out, int
     return tg_device_copy(model->core->dev, NULL, TG_COPY_TO_HOST, out, e->data, tg_desc_bytes(&e->desc));
 }
 
-teng_status tg_model_params(const teng_model *model, tg_ckpt_item **items, size_t *n)
-{
-    size_t all = 0;
-    TG_TRY(tg_core_items(model->core, items, &all));
-    *n = 0;
-    for (size_t i = 0; i < all; i++)
-        if (strcmp((*items)[i].group, "model") == 0) (*items)[(*n)++] = (*items)[i];
-    return TENG_OK;
-}
-
 /* ---- files ---- */
 static bool is_weights_file(const char *path)
 {
@@ -97,26 +86,24 @@ static bool is_weights_file(const char *path)
     return n > m && strcmp(path + n - m, end) == 0;
 }
 
-static teng_status save_folder(const teng_model *model, const char *dir, const tg_ckpt_item *items, size_t n,
-                               const tg_tokenizer *tokenizer)
+static teng_status save_file(tg_core *core, const char *path)
 {
-    const char *text = teng_lm_config(model->core->cell);
-    if (!text) return tg_fail_context("%s: a folder needs a config.json; save to a .safetensors file", dir);
-    json_t *config = NULL, *generation = json_object();
-    teng_status status = generation ? tg_json_parse("config.json", text, strlen(text), &config) : TENG_MEMORY;
-    const int64_t eos = tokenizer ? tg_tokenizer_eos(tokenizer) : -1;
-    if (eos >= 0 && json_object_set_new(generation, "eos_token_id", json_integer(eos)) != 0)
-        status = TENG_MEMORY;
-    if (status == TENG_OK) {
-        const tg_hf_folder folder = {
-            .config = config, .generation_config = generation, .items = items, .item_count = n};
-        status = tg_hf_save(dir, &folder);
-    }
-    json_decref(config);
-    json_decref(generation);
-    if (status != TENG_OK || !tokenizer) return status;
+    tg_arena *arena = tg_arena_create();
+    tg_folder_items items = {0};
+    teng_status status = arena ? tg_core_folder_items(core, arena, &items) : TENG_MEMORY;
+    if (status == TENG_OK) status = tg_st_write(path, items.data, items.len, NULL, NULL);
+    tg_vec_free(&items);
+    tg_arena_destroy(&arena);
+    return status;
+}
+
+/* The tokenizer is no file yet: it is written into the folder when that is there. */
+static teng_status save_folder(tg_core *core, const char *dir, const tg_tokenizer *tokenizer)
+{
+    TG_TRY(tg_core_save_folder(core, dir, tokenizer, NULL));
+    if (!tokenizer) return TENG_OK;
     char *path = tg_path_join(dir, "tokenizer.json");
-    status = path ? tg_tokenizer_save(tokenizer, path) : TENG_MEMORY;
+    const teng_status status = path ? tg_tokenizer_save(tokenizer, path) : TENG_MEMORY;
     tg_free(path);
     return status;
 }
@@ -124,23 +111,11 @@ static teng_status save_folder(const teng_model *model, const char *dir, const t
 teng_status teng_model_save(teng_model *model, const char *path, const teng_dataset *dataset)
 {
     TG_TRY(tg_model_ready(model));
-    tg_arena *arena = tg_arena_create();
-    tg_folder_items items = {0};
-    teng_status status = arena ? tg_core_folder_items(model->core, arena, &items) : TENG_MEMORY;
-    if (status == TENG_OK)
-        status = is_weights_file(path)
-                     ? tg_st_write(path, items.data, items.len, NULL, NULL)
-                     : save_folder(model, path, items.data, items.len, dataset ? dataset->tokenizer : NULL);
-    tg_vec_free(&items);
-    tg_arena_destroy(&arena);
-    return status;
+    return is_weights_file(path) ? save_file(model->core, path)
+                                 : save_folder(model->core, path, dataset ? dataset->tokenizer : NULL);
 }
 
 teng_status teng_model_load(teng_model *model, const char *path)
 {
-    tg_weights *weights;
-    TG_TRY(tg_weights_open(path, &weights));
-    const teng_status status = tg_core_load_weights(model->core, weights);
-    tg_weights_close(&weights);
-    return status;
+    return tg_core_load_path(model->core, path);
 }

@@ -12,8 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_DROPPED 100 /* dropped steps in a row before the run gives up */
-
 static volatile sig_atomic_t stop_requested;
 
 void tg_run_stop(void)
@@ -62,13 +60,9 @@ static void report_saves(tg_run *run, int64_t fatal)
 
 static teng_status submit_save(tg_run *run)
 {
-    tg_ckpt_item *items = NULL;
-    size_t n = 0;
     json_t *state = json_object();
-    teng_status status = state ? tg_core_items(run->core, &items, &n) : TENG_MEMORY;
-    if (status == TENG_OK) status = tg_core_state_json(run->core, &run->source, state);
-    if (status == TENG_OK) status = tg_ckpt_writer_submit(run->writer, run->core->done, items, n, state);
-    tg_free(items);
+    const teng_status status =
+        state ? tg_core_submit(run->core, &run->source, run->writer, state) : TENG_MEMORY;
     json_decref(state);
     return status;
 }
@@ -105,34 +99,6 @@ static teng_status save_last(tg_run *run)
         error.status,
         "%s; once that is mended, `teng resume %s` goes on from the last whole checkpoint, or from the start",
         error.message, run->cfg->run.dir);
-}
-
-teng_status tg_run_save_model(tg_run *run)
-{
-    char *dir = tg_path_join(run->cfg->run.dir, "model");
-    tg_arena *arena = tg_arena_create();
-    tg_folder_items items = {0};
-    json_t *config = NULL, *generation = json_object();
-    teng_status status =
-        dir && generation && arena ? tg_core_folder_items(run->core, arena, &items) : TENG_MEMORY;
-    const char *text = teng_lm_config(run->lm);
-    if (status == TENG_OK) status = tg_json_parse("config.json", text, strlen(text), &config);
-    const int64_t eos = tg_tokenizer_eos(run->tokenizer);
-    if (status == TENG_OK && eos >= 0) json_object_set_new(generation, "eos_token_id", json_integer(eos));
-    if (status == TENG_OK) {
-        const tg_hf_folder folder = {.config = config,
-                                     .generation_config = generation,
-                                     .items = items.data,
-                                     .item_count = items.len,
-                                     .tokenizer_dir = run->cfg->run.dir};
-        status = tg_hf_save(dir, &folder);
-    }
-    json_decref(config);
-    json_decref(generation);
-    tg_vec_free(&items);
-    tg_arena_destroy(&arena);
-    tg_free(dir);
-    return status;
 }
 
 /* ---- evaluation ---- */
@@ -238,11 +204,11 @@ static teng_status one_step(tg_run *run, pace *p)
              (long long)run->core->done, r.loss, r.grad_norm);
     keep_books(run, tg_metrics_put_note(run->metrics, run->core->done, text));
     tell_text(run, TG_RUN_NOTE, text);
-    if (++p->dropped < MAX_DROPPED) return TENG_OK;
+    if (++p->dropped < TG_CORE_MAX_DROPPED) return TENG_OK;
     return tg_fail(TENG_NUMERIC,
                    "%d steps in a row had a loss or gradient that is not finite: lower optimizer.lr, or look "
                    "at the data; the last checkpoint is from before",
-                   MAX_DROPPED);
+                   TG_CORE_MAX_DROPPED);
 }
 
 static bool is_over(const tg_run *run, const pace *p)
@@ -272,11 +238,21 @@ static teng_status loop(tg_run *run, pace *p)
     return TENG_OK;
 }
 
+/* <run.dir>/model, with the tokenizer that lies in the run folder. */
+static teng_status save_model(tg_run *run)
+{
+    char *dir = tg_path_join(run->cfg->run.dir, "model");
+    const teng_status status =
+        dir ? tg_core_save_folder(run->core, dir, run->tokenizer, run->cfg->run.dir) : TENG_MEMORY;
+    tg_free(dir);
+    return status;
+}
+
 static teng_status finish(tg_run *run)
 {
     if (run->val && run->core->done >= run->cfg->train.steps) TG_TRY(evaluate_and_tell(run));
     TG_TRY(save_last(run));
-    TG_TRY(tg_run_save_model(run));
+    TG_TRY(save_model(run));
     if (stop_requested)
         return tg_fail(TENG_INTERRUPTED, "stopped at step %lld of %lld; everything is saved",
                        (long long)run->core->done, (long long)run->cfg->train.steps);

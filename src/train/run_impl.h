@@ -40,7 +40,5 @@ tg_step_options tg_run_step_options(const tg_config *cfg);
 teng_status tg_run_plan_micro_batch(const tg_config *cfg, tg_step *step, const tg_plan **out);
 /* context.cpu_isa, context.plugins. */
 teng_status tg_run_prepare_context(const tg_config *cfg);
-/* Writes <run.dir>/model, a Hugging Face style folder. */
-teng_status tg_run_save_model(tg_run *run);
 
 #endif

@@ -75,10 +75,8 @@ teng_status tg_run_open_model(const tg_config *cfg, const tg_tokenizer *tokenize
 {
     json_t *json = NULL;
     TG_TRY(model_json(cfg, tokenizer, &json));
-    char *text = tg_json_text(json, 0);
+    teng_cell *lm = tg_lm_create_json(json);
     json_decref(json);
-    teng_cell *lm = text ? teng_lm_create(text) : NULL;
-    tg_free(text);
     if (!lm) return tg_fail_context("model");
     teng_status status = tg_lm_get_info(lm, info);
     if (status == TENG_OK && info->positions_are_hard && cfg->train.seq_len > info->max_positions)
@@ -270,14 +268,9 @@ static teng_status open_writers(tg_run *run)
 {
     char *metrics = path_in(run, "metrics.jsonl"), *root = path_in(run, "checkpoints");
     teng_status status = metrics && root ? tg_metrics_open(metrics, &run->metrics) : TENG_MEMORY;
-    tg_ckpt_item *items = NULL;
-    size_t n = 0;
-    if (status == TENG_OK) status = tg_core_items(run->core, &items, &n);
     if (status == TENG_OK)
-        status = tg_ckpt_writer_create(root, (int)run->cfg->checkpoint.keep_max, run->cfg->checkpoint.async,
-                                       run->cfg->checkpoint.async ? tg_ckpt_staging_bytes(items, n) : 0,
-                                       &run->writer);
-    tg_free(items);
+        status = tg_core_open_writer(run->core, root, (int)run->cfg->checkpoint.keep_max,
+                                     run->cfg->checkpoint.async, &run->writer);
     tg_free(metrics);
     tg_free(root);
     run->saved_step = -1;
@@ -305,11 +298,8 @@ static teng_status put_start(tg_run *run)
 static teng_status initial_weights(tg_run *run)
 {
     if (!run->cfg->model.from) return tg_core_init(run->core, (uint64_t)run->cfg->context.seed);
-    tg_weights *weights;
-    TG_TRY(tg_weights_open(run->cfg->model.from, &weights));
-    const teng_status status = tg_core_load_weights(run->core, weights);
-    tg_weights_close(&weights);
-    return status == TENG_OK ? TENG_OK : tg_fail_context("model.from");
+    return tg_core_load_path(run->core, run->cfg->model.from) == TENG_OK ? TENG_OK
+                                                                         : tg_fail_context("model.from");
 }
 
 static teng_status create(tg_run *run)

@@ -146,10 +146,8 @@ static teng_status open_cell(subject *s, const char *dir)
 {
     json_t *config;
     TG_TRY(tg_hf_read_config(dir, &config));
-    char *text = tg_json_text(config, 0);
+    s->cell = tg_lm_create_json(config);
     json_decref(config);
-    s->cell = text ? teng_lm_create(text) : NULL;
-    tg_free(text);
     return s->cell ? tg_lm_get_info(s->cell, &s->info) : teng_error_status();
 }
 
@@ -174,11 +172,7 @@ static teng_status open_core(subject *s, const char *dir, const golden *g, const
     };
     TG_TRY(tg_core_create(s->cell, o->device, o->threads, &options, &s->core));
     TG_TRY(tg_nn_params(s->cell, &s->params, &s->n_params));
-    tg_weights *weights;
-    TG_TRY(tg_weights_open(dir, &weights));
-    const teng_status status = tg_core_load_weights(s->core, weights);
-    tg_weights_close(&weights);
-    return status;
+    return tg_core_load_path(s->core, dir);
 }
 
 /* ---- items ---- */
