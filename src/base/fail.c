@@ -51,32 +51,35 @@ static void mark_cut(char *message, size_t room, int n)
     if (n >= 0 && (size_t)n >= room) memcpy(message + room - 4, "...", 4);
 }
 
+static void TENG_PRINTF(2, 0) set_pending(teng_status code, const char *fmt, va_list args)
+{
+    pending.status = code;
+    mark_cut(pending.message, sizeof pending.message,
+             vsnprintf(pending.message, sizeof pending.message, fmt, args));
+}
+
 teng_status tg_fail(teng_status code, const char *fmt, ...)
 {
     if (pending.status != TENG_OK) return code;
-    pending.status = code;
     va_list args;
     va_start(args, fmt);
-    int n = vsnprintf(pending.message, sizeof pending.message, fmt, args);
+    set_pending(code, fmt, args);
     va_end(args);
-    mark_cut(pending.message, sizeof pending.message, n);
     return code;
 }
 
 teng_status tg_fail_errno(teng_status code, int err, const char *fmt, ...)
 {
     if (pending.status != TENG_OK) return code;
-    pending.status = code;
     va_list args;
     va_start(args, fmt);
-    int n = vsnprintf(pending.message, sizeof pending.message, fmt, args);
+    set_pending(code, fmt, args);
     va_end(args);
-    mark_cut(pending.message, sizeof pending.message, n);
     char reason[128];
     /* The GNU strerror_r, which may return a static string instead of filling the buffer. */
     const char *text = strerror_r(err, reason, sizeof reason);
     size_t len = strlen(pending.message);
-    n = snprintf(pending.message + len, sizeof pending.message - len, ": %s", text);
+    const int n = snprintf(pending.message + len, sizeof pending.message - len, ": %s", text);
     if (len + 4 < sizeof pending.message) mark_cut(pending.message + len, sizeof pending.message - len, n);
     return code;
 }

@@ -27,6 +27,7 @@ typedef enum tg_phase {
     TG_UPDATE, /* once per optimizer step */
     TG_PHASE_COUNT
 } tg_phase;
+const char *tg_phase_name(tg_phase phase); /* "forward", "backward", "update" */
 
 /* Where the user's code called: innermost line first, up through the cells that called. */
 typedef struct tg_frame {

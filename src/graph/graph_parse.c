@@ -158,11 +158,10 @@ static teng_status read_node(parser *ps, const char *p, teng_tensor **in)
 
 static teng_status read_phase(parser *ps, const char *p)
 {
-    static const char *const names[TG_PHASE_COUNT] = {"forward", "backward", "update"};
     for (int i = 0; i < TG_PHASE_COUNT; i++)
-        if (eat(&p, names[i])) {
+        if (eat(&p, tg_phase_name((tg_phase)i))) {
             if ((tg_phase)i < ps->phase)
-                return tg_fail(TENG_FORMAT, "phase %s stands after a later one", names[i]);
+                return tg_fail(TENG_FORMAT, "phase %s stands after a later one", tg_phase_name((tg_phase)i));
             ps->phase = (tg_phase)i;
             return at_end(p);
         }

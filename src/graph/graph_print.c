@@ -14,8 +14,13 @@
 #include "graph/op_table.h"
 #include "tensor/desc.h"
 
-static const char *const phase_names[TG_PHASE_COUNT] = {"forward", "backward", "update"};
 static const char *const kind_names[] = {"input", "param", "state"};
+
+const char *tg_phase_name(tg_phase phase)
+{
+    static const char *const names[TG_PHASE_COUNT] = {"forward", "backward", "update"};
+    return names[phase];
+}
 
 static void print_ref(const teng_tensor *v, const int *number, tg_strbuf *out)
 {
@@ -62,7 +67,7 @@ void tg_graph_print(const tg_graph *g, tg_strbuf *out)
     int next = 0, phase = -1;
     for (size_t i = 0; i < g->nodes.len; i++) {
         const tg_node *node = g->nodes.data[i];
-        if ((int)node->phase != phase) tg_strbuf_printf(out, "phase %s\n", phase_names[node->phase]);
+        if ((int)node->phase != phase) tg_strbuf_printf(out, "phase %s\n", tg_phase_name(node->phase));
         phase = (int)node->phase;
         print_node(node, number, &next, out);
     }

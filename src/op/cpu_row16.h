@@ -73,4 +73,16 @@ TG_INLINE void tg_partial_sum(teng_dtype T, const float *partial, int64_t blocks
     }
 }
 
+/* Statement with T the dtype of input 0 (x) and W that of input 1 (a weight), which is f32 or T. */
+#define TG_ROW_DTYPES(args, ...)                                                                             \
+    TG_FLOAT_SWITCH((args)->call->in[0].dtype, T, {                                                          \
+        if ((args)->call->in[1].dtype == TENG_F32) {                                                         \
+            const teng_dtype W = TENG_F32;                                                                   \
+            __VA_ARGS__;                                                                                     \
+        } else {                                                                                             \
+            const teng_dtype W = T;                                                                          \
+            __VA_ARGS__;                                                                                     \
+        }                                                                                                    \
+    })
+
 #endif

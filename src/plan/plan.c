@@ -253,10 +253,15 @@ static void count_memory(builder *b)
     }
 }
 
+size_t tg_plan_bytes(const tg_plan *plan)
+{
+    return plan->memory.params + plan->memory.states + plan->memory.block;
+}
+
 static teng_status check_budget(const tg_plan *plan)
 {
     const tg_plan_memory *m = &plan->memory;
-    const size_t total = m->params + m->states + m->block;
+    const size_t total = tg_plan_bytes(plan);
     if (!plan->options.budget || total <= plan->options.budget) return TENG_OK;
     char need[32], have[32], over[32], fixed[32], block[32];
     return tg_fail(

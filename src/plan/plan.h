@@ -64,6 +64,8 @@ typedef struct tg_plan {
 teng_status tg_plan_create(tg_graph *graph, const tg_plan_options *options, tg_plan **out);
 void tg_plan_destroy(tg_plan **plan);
 
+/* What the plan needs in all: parameters, states and block. */
+size_t tg_plan_bytes(const tg_plan *plan);
 /* Totals of the steps of one phase. */
 teng_cost tg_plan_cost(const tg_plan *plan, tg_phase phase);
 /* Roofline forecast of one step of the phase list in seconds; 0 when the machine's rates are not given. */

@@ -5,8 +5,6 @@
 #include "graph/op_table.h"
 #include "tensor/desc.h"
 
-static const char *const phase_names[TG_PHASE_COUNT] = {"forward", "backward", "update"};
-
 static void print_place(const tg_plan *plan, const teng_tensor *v, tg_strbuf *out)
 {
     const tg_plan_value *at = &plan->values[v->id];
@@ -51,7 +49,7 @@ void tg_plan_print(const tg_plan *plan, tg_strbuf *out)
     for (int p = 0; p < TG_PHASE_COUNT; p++) {
         if (plan->phase_begin[p] == plan->phase_begin[p + 1]) continue;
         const teng_cost c = tg_plan_cost(plan, (tg_phase)p);
-        tg_strbuf_printf(out, "%s: %zu steps, %.3f GFLOP, %.3f GB moved\n", phase_names[p],
+        tg_strbuf_printf(out, "%s: %zu steps, %.3f GFLOP, %.3f GB moved\n", tg_phase_name((tg_phase)p),
                          plan->phase_begin[p + 1] - plan->phase_begin[p], c.flops * 1e-9,
                          (c.bytes_read + c.bytes_written) * 1e-9);
         for (size_t k = plan->phase_begin[p]; k < plan->phase_begin[p + 1]; k++)
@@ -70,8 +68,7 @@ void tg_plan_print_memory(const tg_plan *plan, tg_strbuf *out)
                      m->peak_step);
     tg_strbuf_printf(out, "kept for backward     %s\n", tg_format_bytes(a, (double)m->kept_for_backward));
     tg_strbuf_printf(out, "peak                  %s = %zu bytes\n",
-                     tg_format_bytes(a, (double)(m->params + m->states + m->block)),
-                     m->params + m->states + m->block);
+                     tg_format_bytes(a, (double)(tg_plan_bytes(plan))), tg_plan_bytes(plan));
     tg_strbuf_puts(out, "\n    offset        bytes  live steps  what\n");
     for (size_t i = 0; i < plan->buffers.len; i++) {
         const tg_buffer *x = &plan->buffers.data[i];
@@ -100,7 +97,7 @@ static json_t *step_json(const tg_plan *plan, size_t k)
     }
     char shape[TG_DESC_TEXT];
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:f, s:f, s:s, s:i, s:o}", "op", step->node->op->name,
-                     "phase", phase_names[step->node->phase], "scope", step->node->scope, "kernel",
+                     "phase", tg_phase_name(step->node->phase), "scope", step->node->scope, "kernel",
                      step->kernel ? step->kernel->name : "view", "out",
                      tg_desc_text(shape, &step->node->out[0]->desc), "flops", step->cost.flops, "bytes",
                      step->cost.bytes_read + step->cost.bytes_written, "refused", step->refused, "inplace_of",
@@ -124,7 +121,7 @@ json_t *tg_plan_json(const tg_plan *plan)
                      tg_cpu_isa_name(plan->options.isa), "memory", "params_bytes", (json_int_t)m->params,
                      "states_bytes", (json_int_t)m->states, "block_bytes", (json_int_t)m->block,
                      "live_peak_bytes", (json_int_t)m->live_peak, "kept_for_backward_bytes",
-                     (json_int_t)m->kept_for_backward, "peak_bytes",
-                     (json_int_t)(m->params + m->states + m->block), "peak_step", m->peak_step,
-                     "planning_seconds", plan->seconds, "steps", steps, "buffers", buffers);
+                     (json_int_t)m->kept_for_backward, "peak_bytes", (json_int_t)(tg_plan_bytes(plan)),
+                     "peak_step", m->peak_step, "planning_seconds", plan->seconds, "steps", steps, "buffers",
+                     buffers);
 }

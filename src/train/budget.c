@@ -30,7 +30,7 @@ static size_t bytes_of_cut(const tg_config *cfg, const tg_step *like, int64_t pi
     size_t bytes = 0;
     if (store && tg_step_create(like->root, store, &options, &step) == TENG_OK &&
         plan_cut(cfg, step, pieces, &plan) == TENG_OK)
-        bytes = plan->memory.params + plan->memory.states + plan->memory.block;
+        bytes = tg_plan_bytes(plan);
     teng_error_clear();
     tg_step_destroy(&step);
     tg_store_destroy(&store);

@@ -34,8 +34,7 @@ static void print_summary(const tg_config *cfg, const tg_lm_info *info, const tg
     tg_strbuf_printf(out, "memory                parameters %s, optimizer %s,",
                      tg_format_bytes(a, (double)m->params), tg_format_bytes(b, (double)m->states));
     tg_strbuf_printf(out, " activation block %s; peak %s (%zu bytes)\n", tg_format_bytes(a, (double)m->block),
-                     tg_format_bytes(b, (double)(m->params + m->states + m->block)),
-                     m->params + m->states + m->block);
+                     tg_format_bytes(b, (double)(tg_plan_bytes(plan))), tg_plan_bytes(plan));
     tg_strbuf_printf(out, "passes\n%s", tg_step_pass_report(step));
 }
 

@@ -67,18 +67,6 @@ TG_INLINE void backward_rows(teng_dtype T, teng_dtype W, const norm *a, int64_t 
     }
 }
 
-/* Statement with T the dtype of x and W that of weight and bias. */
-#define DTYPES(args, ...)                                                                                    \
-    TG_FLOAT_SWITCH((args)->call->in[0].dtype, T, {                                                          \
-        if ((args)->call->in[1].dtype == TENG_F32) {                                                         \
-            const teng_dtype W = TENG_F32;                                                                   \
-            __VA_ARGS__;                                                                                     \
-        } else {                                                                                             \
-            const teng_dtype W = T;                                                                          \
-            __VA_ARGS__;                                                                                     \
-        }                                                                                                    \
-    })
-
 static teng_status run(const teng_kernel_args *args)
 {
     const norm a = {.x = args->in[0],
@@ -92,7 +80,7 @@ static teng_status run(const teng_kernel_args *args)
     const int64_t rows = tg_row_count(&args->call->in[0]), block = tg_rows_in_block(a.n);
     TG_PARALLEL_FOR(rows * a.n >= TG_PARALLEL_MIN)
     for (int64_t b = 0; b < tg_blocks(rows, block); b++)
-        DTYPES(args, forward_rows(T, W, &a, b * block, tg_block_end(b, block, rows)));
+        TG_ROW_DTYPES(args, forward_rows(T, W, &a, b * block, tg_block_end(b, block, rows)));
     return TENG_OK;
 }
 
@@ -117,8 +105,8 @@ static teng_status run_grad(const teng_kernel_args *args)
     float *dw = args->workspace, *db = dw + n; /* of block b: 2·n·b further */
     TG_PARALLEL_FOR(rows * n >= TG_PARALLEL_MIN)
     for (int64_t b = 0; b < blocks; b++)
-        DTYPES(args, backward_rows(T, W, &a, b * block, tg_block_end(b, block, rows), dw + 2 * n * b,
-                                   db + 2 * n * b));
+        TG_ROW_DTYPES(args, backward_rows(T, W, &a, b * block, tg_block_end(b, block, rows), dw + 2 * n * b,
+                                          db + 2 * n * b));
     for (int o = 1; o < args->call->n_out; o++)
         TG_FLOAT_SWITCH(args->call->out[o].dtype, T,
                         tg_partial_sum(T, o == 1 ? dw : db, blocks, 2 * n, n, 1.0f, args->out[o]));

@@ -54,18 +54,6 @@ TG_INLINE void backward_rows(teng_dtype T, teng_dtype W, const norm *a, int64_t 
     }
 }
 
-/* Statement with T the dtype of x and W that of the weight. */
-#define DTYPES(args, ...)                                                                                    \
-    TG_FLOAT_SWITCH((args)->call->in[0].dtype, T, {                                                          \
-        if ((args)->call->in[1].dtype == TENG_F32) {                                                         \
-            const teng_dtype W = TENG_F32;                                                                   \
-            __VA_ARGS__;                                                                                     \
-        } else {                                                                                             \
-            const teng_dtype W = T;                                                                          \
-            __VA_ARGS__;                                                                                     \
-        }                                                                                                    \
-    })
-
 static teng_status run(const teng_kernel_args *args)
 {
     const norm a = {.x = args->in[0],
@@ -77,7 +65,7 @@ static teng_status run(const teng_kernel_args *args)
     const int64_t rows = tg_row_count(&args->call->in[0]), block = tg_rows_in_block(a.n);
     TG_PARALLEL_FOR(rows * a.n >= TG_PARALLEL_MIN)
     for (int64_t b = 0; b < tg_blocks(rows, block); b++)
-        DTYPES(args, forward_rows(T, W, &a, b * block, tg_block_end(b, block, rows)));
+        TG_ROW_DTYPES(args, forward_rows(T, W, &a, b * block, tg_block_end(b, block, rows)));
     return TENG_OK;
 }
 
@@ -100,7 +88,8 @@ static teng_status run_grad(const teng_kernel_args *args)
     float *partial = args->workspace;
     TG_PARALLEL_FOR(rows * a.n >= TG_PARALLEL_MIN)
     for (int64_t b = 0; b < tg_blocks(rows, block); b++)
-        DTYPES(args, backward_rows(T, W, &a, b * block, tg_block_end(b, block, rows), partial + b * a.n));
+        TG_ROW_DTYPES(args,
+                      backward_rows(T, W, &a, b * block, tg_block_end(b, block, rows), partial + b * a.n));
     TG_FLOAT_SWITCH(args->call->out[1].dtype, T,
                     tg_partial_sum(T, partial, tg_blocks(rows, block), a.n, a.n, 1.0f, args->out[1]));
     return TENG_OK;
