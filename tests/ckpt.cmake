@@ -1,9 +1,9 @@
 # The checkpoint room: tensor files, checkpoints, model folders. "thread" marks what the thread sanitizer runs.
-tg_test(test_safetensors ROOMS ckpt)
-tg_test(test_checkpoint ROOMS ckpt)
-tg_test(test_ckpt_writer ROOMS ckpt LABELS fast thread)
+tg_test(test_safetensors SOURCES test_safetensors.c scratch.c ROOMS ckpt)
+tg_test(test_checkpoint SOURCES test_checkpoint.c scratch.c ROOMS ckpt)
+tg_test(test_ckpt_writer SOURCES test_ckpt_writer.c scratch.c ROOMS ckpt LABELS fast thread)
 tg_test(test_ckpt_crash ROOMS ckpt)
-tg_test(test_hf_folder ROOMS ckpt)
+tg_test(test_hf_folder SOURCES test_hf_folder.c scratch.c ROOMS ckpt)
 
 # Against the reference library; skipped where Python lacks it.
 find_package(Python3 COMPONENTS Interpreter QUIET)

@@ -8,6 +8,7 @@
 #include "tensor/desc.h"
 
 #include "cmocka_all.h"
+#include "scratch.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-static char dir[64], root[100], log_text[4000];
+static char root[100], log_text[4000];
 
 static void keep_line(void *user, tg_log_level level, const char *line)
 {
@@ -29,22 +30,18 @@ static void keep_line(void *user, tg_log_level level, const char *line)
 static int enter(void **state)
 {
     (void)state;
-    teng_error_clear();
     log_text[0] = '\0';
     tg_log_set_sink(keep_line, NULL);
-    strcpy(dir, "test_checkpoint.XXXXXX");
-    if (!mkdtemp(dir)) return -1;
-    snprintf(root, sizeof root, "%s/run/checkpoints", dir); /* made by the first save */
+    if (scratch_enter("test_checkpoint") != 0) return -1;
+    snprintf(root, sizeof root, "%s/run/checkpoints", scratch_dir()); /* made by the first save */
     return 0;
 }
 
 static int leave(void **state)
 {
     (void)state;
-    tg_alloc_fail_at(0);
     tg_log_set_sink(NULL, NULL);
-    teng_error_clear();
-    return tg_remove_tree(dir) == TENG_OK ? 0 : -1;
+    return scratch_leave();
 }
 
 static const char *in_root(const char *name)
@@ -54,22 +51,6 @@ static const char *in_root(const char *name)
     char *p = paths[next++ % 4];
     snprintf(p, sizeof paths[0], "%s/%s", root, name);
     return p;
-}
-
-static void assert_error(teng_status got, teng_status want, const char *parts)
-{
-    char copy[500];
-    if (got != want)
-        fail_msg("status %s, not %s: %s", teng_status_name(got), teng_status_name(want), teng_error());
-    snprintf(copy, sizeof copy, "%s", parts);
-    for (char *part = strtok(copy, "|"); part; part = strtok(NULL, "|"))
-        if (!strstr(teng_error(), part)) fail_msg("\"%s\" lacks \"%s\"", teng_error(), part);
-    teng_error_clear();
-}
-
-static void assert_ok(teng_status status)
-{
-    if (status != TENG_OK) fail_msg("%s", teng_error());
 }
 
 /* The tensors of a tiny run; every value depends on the step. */
@@ -400,7 +381,7 @@ static void disk_full(void **state)
 static void not_a_folder(void **state)
 {
     (void)state;
-    char *parent = tg_asprintf("%s/run", dir);
+    char *parent = tg_asprintf("%s/run", scratch_dir());
     assert_ok(tg_file_write(parent, "x", 1));
     assert_error(save(1, 0), TENG_IO, "cannot make the folder");
     tg_free(parent);

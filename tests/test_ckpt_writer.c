@@ -7,41 +7,22 @@
 #include "tensor/desc.h"
 
 #include "cmocka_all.h"
+#include "scratch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static char dir[64];
-
 static int enter(void **state)
 {
     (void)state;
-    teng_error_clear();
-    strcpy(dir, "test_ckpt_writer.XXXXXX");
-    return mkdtemp(dir) ? 0 : -1;
+    return scratch_enter("test_ckpt_writer");
 }
 
 static int leave(void **state)
 {
     (void)state;
-    tg_alloc_fail_at(0);
-    teng_error_clear();
-    return tg_remove_tree(dir) == TENG_OK ? 0 : -1;
-}
-
-static const char *in_dir(const char *name)
-{
-    static char paths[4][200];
-    static int next;
-    char *p = paths[next++ % 4];
-    snprintf(p, sizeof paths[0], "%s/%s", dir, name);
-    return p;
-}
-
-static void assert_ok(teng_status status)
-{
-    if (status != TENG_OK) fail_msg("%s", teng_error());
+    return scratch_leave();
 }
 
 enum { COUNT = 5000, ITEMS = 3 };

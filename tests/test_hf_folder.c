@@ -8,40 +8,22 @@
 #include "tensor/desc.h"
 
 #include "cmocka_all.h"
+#include "scratch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static char dir[64];
-
 static int enter(void **state)
 {
     (void)state;
-    teng_error_clear();
-    strcpy(dir, "test_hf_folder.XXXXXX");
-    return mkdtemp(dir) ? 0 : -1;
+    return scratch_enter("test_hf_folder");
 }
 
 static int leave(void **state)
 {
     (void)state;
-    teng_error_clear();
-    return tg_remove_tree(dir) == TENG_OK ? 0 : -1;
-}
-
-static const char *in_dir(const char *name)
-{
-    static char paths[16][200];
-    static int next;
-    char *p = paths[next++ % 16];
-    snprintf(p, sizeof paths[0], "%s/%s", dir, name);
-    return p;
-}
-
-static void assert_ok(teng_status status)
-{
-    if (status != TENG_OK) fail_msg("%s", teng_error());
+    return scratch_leave();
 }
 
 static void put(const char *name, const char *text)
@@ -153,13 +135,6 @@ static void saved_over_an_older_model(void **state)
     assert_content("out/model/notes.txt", "mine");
     assert_content("out/model/original/params.json", "[]");
     assert_true(tg_path_exists(in_dir("out/model/config.json")));
-}
-
-static void assert_error(teng_status got, teng_status want, const char *part)
-{
-    assert_int_equal(got, want);
-    if (!strstr(teng_error(), part)) fail_msg("\"%s\" lacks \"%s\"", teng_error(), part);
-    teng_error_clear();
 }
 
 static void refusals(void **state)

@@ -4,6 +4,7 @@
  * allocation. The values of ordinary calls are the business of test_ops.
  */
 #include "cmocka_all.h"
+#include "op_calls.h"
 
 #include "base/mem.h"
 #include "device/cpu_isa.h"
@@ -16,22 +17,6 @@
 
 #include <math.h>
 #include <string.h>
-
-#define D(t, n, ...)                                                                                         \
-    {                                                                                                        \
-        TENG_##t, n,                                                                                         \
-        {                                                                                                    \
-            __VA_ARGS__                                                                                      \
-        }                                                                                                    \
-    }
-
-typedef struct refusal {
-    const teng_op_spec *op;
-    const void *attr;
-    int n_in;
-    teng_desc in[6];
-    const char *text;
-} refusal;
 
 static const tg_matmul_attr plain = {0, 0}, trans = {1, 1};
 static const teng_attention_options causal = {1, 0, 0}, backward = {1, -1, 0}, endless = {1, 0, INFINITY};
@@ -141,48 +126,16 @@ static const refusal list[] = {
      "dy is f32[1]; it must be an f32 scalar"},
 };
 
-static void check_text(const char *text)
-{
-    if (!strstr(teng_error(), text)) fail_msg("\"%s\" lacks \"%s\"", teng_error(), text);
-    teng_error_clear();
-}
-
 static void infer_refuses(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-        teng_desc out[TENG_MAX_OUT];
-        int n_out;
-        if (tg_op_infer(list[i].op, list[i].attr, list[i].n_in, list[i].in, out, &n_out) == TENG_OK)
-            fail_msg("%s accepts what should give \"%s\"", list[i].op->name, list[i].text);
-        check_text(list[i].text);
-    }
+    check_refusals(list, sizeof list / sizeof *list);
 }
 
-/* Runs a call on the best kernel; allocation number fail_at of prepare fails (0: none). */
-static teng_status run_failing(const teng_op_spec *op, const void *attr, int n_in, const teng_desc *in,
-                               const void *const *data, void *const *out, uint64_t fail_at)
-{
-    teng_desc out_desc[TENG_MAX_OUT];
-    teng_op_call call = {.op = op, .attr = attr, .n_in = n_in, .in = in, .out = out_desc};
-    assert_int_equal(tg_op_infer(op, attr, n_in, in, out_desc, &call.n_out), TENG_OK);
-    const teng_kernel *kernel = tg_kernel_select(&call, "cpu", tg_cpu_isa_current(), NULL);
-    assert_non_null(kernel);
-    teng_prepared prepared = {0};
-    tg_alloc_fail_at(fail_at);
-    teng_status status = kernel->prepare(&call, &prepared);
-    tg_alloc_fail_at(0);
-    if (status != TENG_OK) return status;
-    void *workspace = tg_alloc_aligned(prepared.workspace);
-    status = kernel->run(&(teng_kernel_args){&call, prepared.state, data, out, workspace, NULL});
-    tg_free_aligned(workspace);
-    if (kernel->release) kernel->release(prepared.state);
-    return status;
-}
 static teng_status run(const teng_op_spec *op, const void *attr, int n_in, const teng_desc *in,
                        const void *const *data, void *const *out)
 {
-    return run_failing(op, attr, n_in, in, data, out, 0);
+    return run_op(op, attr, n_in, in, data, out, 0);
 }
 
 static const teng_desc loss_in[] = {D(F32, 2, 3, 2), D(F32, 2, 4, 2), D(I32, 1, 3), D(F32, 1, 3),
@@ -293,8 +246,8 @@ static void memory_runs_out(void **state)
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         uint64_t n = 1;
         for (; n < 50; n++) {
-            const teng_status status = run_failing(calls[i].op, calls[i].attr, calls[i].n_in, calls[i].in,
-                                                   calls[i].data, (void *[]){a, b, c}, n);
+            const teng_status status = run_op(calls[i].op, calls[i].attr, calls[i].n_in, calls[i].in,
+                                              calls[i].data, (void *[]){a, b, c}, n);
             if (status == TENG_OK) break;
             assert_int_equal(status, TENG_MEMORY);
             assert_int_equal(teng_error_status(), TENG_MEMORY);

@@ -3,6 +3,7 @@
  * valid). The values of ordinary calls are the business of test_ops.
  */
 #include "cmocka_all.h"
+#include "op_calls.h"
 
 #include "base/mem.h"
 #include "device/cpu_isa.h"
@@ -15,22 +16,6 @@
 
 #include <math.h>
 #include <string.h>
-
-#define D(t, n, ...)                                                                                         \
-    {                                                                                                        \
-        TENG_##t, n,                                                                                         \
-        {                                                                                                    \
-            __VA_ARGS__                                                                                      \
-        }                                                                                                    \
-    }
-
-typedef struct refusal {
-    const teng_op_spec *op;
-    const void *attr;
-    int n_in;
-    teng_desc in[5];
-    const char *text;
-} refusal;
 
 static const teng_rope_options odd = {.theta = 1e4, .rotary_dim = 7}, cold = {.theta = 0},
                                early = {.theta = 1e4, .offset = -1}, unscaled = {.theta = 1e4, .type = 1},
@@ -169,41 +154,16 @@ static const refusal list[] = {
      "rstd is bf16[3]; its elements must be f32"},
 };
 
-static void check_text(const char *text)
-{
-    if (!strstr(teng_error(), text)) fail_msg("\"%s\" lacks \"%s\"", teng_error(), text);
-    teng_error_clear();
-}
-
 static void infer_refuses(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-        teng_desc out[TENG_MAX_OUT];
-        int n_out;
-        if (tg_op_infer(list[i].op, list[i].attr, list[i].n_in, list[i].in, out, &n_out) == TENG_OK)
-            fail_msg("%s accepts what should give \"%s\"", list[i].op->name, list[i].text);
-        check_text(list[i].text);
-    }
+    check_refusals(list, sizeof list / sizeof *list);
 }
 
-/* Runs a call on the best kernel; out[] are the caller's buffers. */
 static teng_status run(const teng_op_spec *op, const void *attr, int n_in, const teng_desc *in,
                        const void *const *data, void *const *out)
 {
-    teng_desc out_desc[TENG_MAX_OUT];
-    teng_op_call call = {.op = op, .attr = attr, .n_in = n_in, .in = in, .out = out_desc};
-    assert_int_equal(tg_op_infer(op, attr, n_in, in, out_desc, &call.n_out), TENG_OK);
-    const teng_kernel *kernel = tg_kernel_select(&call, "cpu", tg_cpu_isa_current(), NULL);
-    assert_non_null(kernel);
-    teng_prepared prepared = {0};
-    if (kernel->prepare) assert_int_equal(kernel->prepare(&call, &prepared), TENG_OK);
-    void *workspace = tg_alloc_aligned(prepared.workspace);
-    const teng_kernel_args args = {&call, prepared.state, data, out, workspace, NULL};
-    const teng_status status = kernel->run(&args);
-    tg_free_aligned(workspace);
-    if (kernel->release) kernel->release(prepared.state);
-    return status;
+    return run_op(op, attr, n_in, in, data, out, 0);
 }
 
 static void ids_out_of_range(void **state)

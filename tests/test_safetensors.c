@@ -9,48 +9,22 @@
 #include "tensor/desc.h"
 
 #include "cmocka_all.h"
+#include "scratch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static char dir[64];
-
 static int enter(void **state)
 {
     (void)state;
-    teng_error_clear();
-    strcpy(dir, "test_safetensors.XXXXXX");
-    return mkdtemp(dir) ? 0 : -1;
+    return scratch_enter("test_safetensors");
 }
 
 static int leave(void **state)
 {
     (void)state;
-    tg_alloc_fail_at(0);
-    teng_error_clear();
-    return tg_remove_tree(dir) == TENG_OK ? 0 : -1;
-}
-
-static const char *in_dir(const char *name)
-{
-    static char paths[4][200];
-    static int next;
-    char *p = paths[next++ % 4];
-    snprintf(p, sizeof paths[0], "%s/%s", dir, name);
-    return p;
-}
-
-/* The pending message must hold each of the parts ('|' between them); clears it. */
-static void assert_error(teng_status got, teng_status want, const char *parts)
-{
-    char copy[500];
-    if (got != want)
-        fail_msg("status %s, not %s: %s", teng_status_name(got), teng_status_name(want), teng_error());
-    snprintf(copy, sizeof copy, "%s", parts);
-    for (char *part = strtok(copy, "|"); part; part = strtok(NULL, "|"))
-        if (!strstr(teng_error(), part)) fail_msg("\"%s\" lacks \"%s\"", teng_error(), part);
-    teng_error_clear();
+    return scratch_leave();
 }
 
 static const float weights[6] = {1, -2, 3.5f, 0, 1e-30f, 7};
@@ -389,7 +363,7 @@ static void write_sharded(uint64_t max)
 {
     tg_ckpt_item items[8];
     size_t n = sample(items);
-    assert_int_equal(tg_st_write_sharded(dir, "model", items, n, max, NULL), TENG_OK);
+    assert_int_equal(tg_st_write_sharded(scratch_dir(), "model", items, n, max, NULL), TENG_OK);
 }
 
 static void check_weights(const char *path)
@@ -416,7 +390,7 @@ static void shards(void **state)
 {
     (void)state;
     write_sharded(0);
-    check_weights(dir);
+    check_weights(scratch_dir());
     check_weights(in_dir("model.safetensors"));
     assert_false(tg_path_exists(in_dir("model.safetensors.index.json")));
     assert_int_equal(tg_remove_tree(in_dir("model.safetensors")), TENG_OK);
@@ -424,7 +398,7 @@ static void shards(void **state)
     write_sharded(27);
     assert_true(tg_path_exists(in_dir("model-00001-of-00002.safetensors")));
     assert_true(tg_path_exists(in_dir("model-00002-of-00002.safetensors")));
-    check_weights(dir);
+    check_weights(scratch_dir());
     check_weights(in_dir("model.safetensors.index.json"));
     json_t *index;
     int64_t total = 0;
@@ -435,7 +409,7 @@ static void shards(void **state)
     json_decref(index);
     write_sharded(1); /* every tensor is larger than a shard: one each */
     assert_true(tg_path_exists(in_dir("model-00006-of-00006.safetensors")));
-    check_weights(dir);
+    check_weights(scratch_dir());
 }
 
 static void set_index(const char *text)
@@ -451,27 +425,29 @@ static void bad_weights(void **state)
     b.name = "b";
     both[0] = a;
     both[1] = b;
-    assert_error(tg_weights_open(dir, &w), TENG_IO, "neither model.safetensors nor");
+    assert_error(tg_weights_open(scratch_dir(), &w), TENG_IO, "neither model.safetensors nor");
     assert_int_equal(tg_file_write(in_dir("pytorch_model.bin"), "x", 1), TENG_OK);
-    assert_error(tg_weights_open(dir, &w), TENG_IO, "pickle|safe_serialization");
+    assert_error(tg_weights_open(scratch_dir(), &w), TENG_IO, "pickle|safe_serialization");
     assert_int_equal(tg_st_write(in_dir("1.safetensors"), &a, 1, NULL, NULL), TENG_OK);
     assert_int_equal(tg_st_write(in_dir("2.safetensors"), both, 2, NULL, NULL), TENG_OK);
     set_index("{}");
-    assert_error(tg_weights_open(dir, &w), TENG_FORMAT, "index.json|weight_map");
+    assert_error(tg_weights_open(scratch_dir(), &w), TENG_FORMAT, "index.json|weight_map");
     set_index("{\"weight_map\":{\"a\":\"1.safetensors\",\"c\":\"9.safetensors\"}}");
-    assert_error(tg_weights_open(dir, &w), TENG_IO, "shard 9.safetensors|\"c\"|missing");
+    assert_error(tg_weights_open(scratch_dir(), &w), TENG_IO, "shard 9.safetensors|\"c\"|missing");
     set_index("{\"weight_map\":{\"a\":\"1.safetensors\",\"c\":\"1.safetensors\"}}");
-    assert_error(tg_weights_open(dir, &w), TENG_FORMAT, "\"c\" is listed for 1.safetensors|does not hold");
+    assert_error(tg_weights_open(scratch_dir(), &w), TENG_FORMAT,
+                 "\"c\" is listed for 1.safetensors|does not hold");
     set_index("{\"weight_map\":{\"a\":\"2.safetensors\"}}");
-    assert_error(tg_weights_open(dir, &w), TENG_FORMAT, "\"b\" lies in|does not list");
+    assert_error(tg_weights_open(scratch_dir(), &w), TENG_FORMAT, "\"b\" lies in|does not list");
     set_index("{\"weight_map\":{\"a\":\"1.safetensors\",\"b\":\"2.safetensors\"}}");
-    assert_error(tg_weights_open(dir, &w), TENG_FORMAT, "\"a\" is in two files|1.safetensors|2.safetensors");
+    assert_error(tg_weights_open(scratch_dir(), &w), TENG_FORMAT,
+                 "\"a\" is in two files|1.safetensors|2.safetensors");
     set_index("{\"weight_map\":{\"a\":\"../1.safetensors\"}}");
-    assert_error(tg_weights_open(dir, &w), TENG_FORMAT, "../1.safetensors|beside the index");
+    assert_error(tg_weights_open(scratch_dir(), &w), TENG_FORMAT, "../1.safetensors|beside the index");
     set_index("{\"weight_map\":{\"a\":3}}");
-    assert_error(tg_weights_open(dir, &w), TENG_FORMAT, "weight_map.a");
+    assert_error(tg_weights_open(scratch_dir(), &w), TENG_FORMAT, "weight_map.a");
     set_index("{\"weight_map\":");
-    assert_error(tg_weights_open(dir, &w), TENG_FORMAT, "index.json");
+    assert_error(tg_weights_open(scratch_dir(), &w), TENG_FORMAT, "index.json");
     assert_null(w);
 }
 
@@ -484,7 +460,7 @@ static void out_of_memory(void **state)
     for (uint64_t k = 1; k < 300; k++) {
         tg_weights *w;
         tg_alloc_fail_at(k);
-        teng_status status = tg_weights_open(dir, &w);
+        teng_status status = tg_weights_open(scratch_dir(), &w);
         tg_alloc_fail_at(0);
         if (status == TENG_OK) {
             tg_weights_close(&w);
@@ -501,14 +477,14 @@ static void out_of_memory(void **state)
         tg_ckpt_item items[8];
         size_t n = sample(items);
         tg_alloc_fail_at(k);
-        teng_status status = tg_st_write_sharded(dir, "model", items, n, 27, NULL);
+        teng_status status = tg_st_write_sharded(scratch_dir(), "model", items, n, 27, NULL);
         tg_alloc_fail_at(0);
         teng_error_clear();
         if (status == TENG_OK) break;
         failures++;
     }
     assert_in_range(failures, 10, 298);
-    check_weights(dir);
+    check_weights(scratch_dir());
 }
 
 int main(void)
