@@ -278,21 +278,20 @@ static void restored_state_goes_on(void **state)
         teng_cell *one = model("gpt2"), *two = model("gpt2");
         tg_core *straight = tiny_core(one, &o), *resumed = NULL;
         tiny_data d = {.other_seq = 16}, e = {.other_seq = 16};
-        tg_source source = tiny_source(&d);
         for (int step = 0; step < 5; step++)
             tiny_step(straight, &d, 1e-2);
         tg_ckpt_item *items;
         size_t n;
         json_t *saved = json_object();
         assert_int_equal(tg_core_items(straight, &items, &n), TENG_OK);
-        assert_int_equal(tg_core_state_json(straight, &source, saved), TENG_OK);
+        assert_int_equal(tg_core_state_json(straight, saved), TENG_OK);
         assert_int_equal(tg_ckpt_save(root, straight->done, items, n, saved, 1), TENG_OK);
         json_decref(saved);
         tg_free(items);
 
         char *path = NULL;
         tg_ckpt *ck = NULL;
-        source = tiny_source(&e);
+        const tg_source source = tiny_source(&e);
         assert_int_equal(tg_ckpt_latest(root, false, &path), TENG_OK);
         assert_int_equal(tg_ckpt_open(path, false, &ck), TENG_OK);
         assert_int_equal(tg_core_create(two, "cpu", 0, &o, &resumed), TENG_OK);
@@ -315,6 +314,42 @@ static void restored_state_goes_on(void **state)
     assert_int_equal(tg_remove_tree(root), TENG_OK);
 }
 
+static teng_status next_with_a_bad_label(void *user, tg_source_batch *out)
+{
+    tiny_data *d = user;
+    TG_TRY(tiny_source(d).next(user, out));
+    d->labels[5] = TINY_VOCAB;
+    return TENG_OK;
+}
+
+/* What is saved after a failed step (checkpoint.on_error) must not skip its batch. */
+static void a_failed_step_moves_no_cursor(void **state)
+{
+    (void)state;
+    for (int mode = 0; mode < 2; mode++) {
+        tg_step_options o = tiny_options();
+        o.pynative = mode;
+        teng_cell *cell = model("llama");
+        tg_core *core = tiny_core(cell, &o);
+        tiny_data d = {0};
+        for (int step = 0; step < 3; step++)
+            tiny_step(core, &d, 1e-2);
+        tg_source bad = tiny_source(&d);
+        bad.next = next_with_a_bad_label;
+        tg_core_result r;
+        assert_int_equal(tg_core_train_step(core, &bad, 1e-2, &r), TENG_INVALID);
+        assert_non_null(strstr(teng_error(), "the label at position 5 is 61"));
+        teng_error_clear();
+        json_t *saved = json_object();
+        assert_int_equal(tg_core_state_json(core, saved), TENG_OK);
+        assert_int_equal(core->done, 3);
+        assert_int_equal(json_integer_value(json_object_get(saved, "cursor")), 3);
+        json_decref(saved);
+        tg_core_destroy(&core);
+        teng_cell_destroy(&cell);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -327,6 +362,7 @@ int main(void)
         cmocka_unit_test(a_step_allocates_nothing),
         cmocka_unit_test(a_plan_accounts_for_what_is_allocated),
         cmocka_unit_test(restored_state_goes_on),
+        cmocka_unit_test(a_failed_step_moves_no_cursor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -164,7 +164,7 @@ static teng_status submit(saver *s, const teng_train_info *info)
     teng_status status = state ? TENG_OK : TENG_MEMORY;
     if (status == TENG_OK && json_object_set_new(state, "dataset", json_string(info->dataset->identity)) != 0)
         status = tg_fail(TENG_MEMORY, "out of memory for the checkpoint's state");
-    if (status == TENG_OK) status = tg_core_submit(core, &info->dataset->source, s->writer, state);
+    if (status == TENG_OK) status = tg_core_submit(core, s->writer, state);
     if (status == TENG_OK) s->saved = core->done;
     json_decref(state);
     return status;

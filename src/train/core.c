@@ -139,6 +139,7 @@ teng_status tg_core_train_step(tg_core *core, const tg_source *source, double lr
     core->applied += out->finite;
     core->tokens += out->tokens;
     core->epoch = b.epoch;
+    core->cursor = source->cursor(source->user);
     return TENG_OK;
 }
 

@@ -42,6 +42,8 @@ typedef struct tg_core {
     int64_t applied; /* of which changed the weights: what bias correction counts */
     int64_t tokens;  /* trained on (elements of the labels input, or rows) */
     double epoch;
+    uint64_t
+        cursor; /* of the source, after the last step that was done: a batch whose step failed comes again */
 } tg_core;
 
 typedef struct tg_core_result {
@@ -91,12 +93,11 @@ teng_status tg_core_eval(tg_core *core, const tg_source *source, int64_t max_bat
 teng_status tg_core_items(const tg_core *core, tg_ckpt_item **items, size_t *n);
 /* Counters, as members of a checkpoint's state object; and back, with parameters and states. A state tensor
  * missing in the file or of another shape is an error that names it. */
-teng_status tg_core_state_json(const tg_core *core, const tg_source *source, json_t *state);
+teng_status tg_core_state_json(const tg_core *core, json_t *state);
 /* A writer for checkpoints of this core, and a checkpoint given to it: state holds what the caller adds. */
 teng_status tg_core_open_writer(const tg_core *core, const char *root, int keep_max, bool async,
                                 tg_ckpt_writer **out);
-teng_status tg_core_submit(const tg_core *core, const tg_source *source, tg_ckpt_writer *writer,
-                           json_t *state);
+teng_status tg_core_submit(const tg_core *core, tg_ckpt_writer *writer, json_t *state);
 teng_status tg_core_restore(tg_core *core, const tg_ckpt *ck, const tg_source *source);
 
 #endif

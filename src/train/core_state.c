@@ -58,14 +58,13 @@ teng_status tg_core_items(const tg_core *core, tg_ckpt_item **items, size_t *n)
     return TENG_OK;
 }
 
-teng_status tg_core_state_json(const tg_core *core, const tg_source *source, json_t *state)
+teng_status tg_core_state_json(const tg_core *core, json_t *state)
 {
-    const int failed =
-        json_object_set_new(state, "applied_steps", json_integer(core->applied)) |
-        json_object_set_new(state, "tokens", json_integer(core->tokens)) |
-        json_object_set_new(state, "cursor", json_integer((json_int_t)source->cursor(source->user))) |
-        json_object_set_new(state, "seed", json_integer((json_int_t)core->options.seed)) |
-        json_object_set_new(state, "epoch", json_real(core->epoch));
+    const int failed = json_object_set_new(state, "applied_steps", json_integer(core->applied)) |
+                       json_object_set_new(state, "tokens", json_integer(core->tokens)) |
+                       json_object_set_new(state, "cursor", json_integer((json_int_t)core->cursor)) |
+                       json_object_set_new(state, "seed", json_integer((json_int_t)core->options.seed)) |
+                       json_object_set_new(state, "epoch", json_real(core->epoch));
     return failed ? tg_fail(TENG_MEMORY, "out of memory for the checkpoint's state") : TENG_OK;
 }
 
@@ -80,13 +79,12 @@ teng_status tg_core_open_writer(const tg_core *core, const char *root, int keep_
     return tg_ckpt_writer_create(root, keep_max, async, staging, out);
 }
 
-teng_status tg_core_submit(const tg_core *core, const tg_source *source, tg_ckpt_writer *writer,
-                           json_t *state)
+teng_status tg_core_submit(const tg_core *core, tg_ckpt_writer *writer, json_t *state)
 {
     tg_ckpt_item *items = NULL;
     size_t n = 0;
     teng_status status = tg_core_items(core, &items, &n);
-    if (status == TENG_OK) status = tg_core_state_json(core, source, state);
+    if (status == TENG_OK) status = tg_core_state_json(core, state);
     if (status == TENG_OK) status = tg_ckpt_writer_submit(writer, core->done, items, n, state);
     tg_free(items);
     return status;
@@ -127,5 +125,6 @@ teng_status tg_core_restore(tg_core *core, const tg_ckpt *ck, const tg_source *s
     core->applied = applied;
     core->tokens = tokens;
     core->epoch = epoch;
-    return source ? source->seek(source->user, (uint64_t)cursor) : TENG_OK;
+    core->cursor = (uint64_t)cursor;
+    return source ? source->seek(source->user, core->cursor) : TENG_OK;
 }

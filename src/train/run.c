@@ -61,8 +61,7 @@ static void report_saves(tg_run *run, int64_t fatal)
 static teng_status submit_save(tg_run *run)
 {
     json_t *state = json_object();
-    const teng_status status =
-        state ? tg_core_submit(run->core, &run->source, run->writer, state) : TENG_MEMORY;
+    const teng_status status = state ? tg_core_submit(run->core, run->writer, state) : TENG_MEMORY;
     json_decref(state);
     return status;
 }
