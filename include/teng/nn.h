@@ -67,6 +67,22 @@ typedef void teng_param_visit(void *user, teng_param *param, const char *full_na
 TENG_API void teng_cell_visit(teng_cell *cell, teng_param_visit *visit, void *user);
 TENG_API const teng_desc *teng_param_desc(const teng_param *param);
 
+/* ---- mixed precision ---- */
+/* O0 leaves the model as it is. O1: products in 16 bits, the rest in f32. O2: 16 bits, but norms, softmax and
+ * losses do their arithmetic in f32 with f32 parameters. O3: their parameters too are read in 16 bits. AUTO:
+ * products in 16 bits, norms, softmax and losses in f32, others in their widest operand. Sums are in f32 at
+ * every level, and parameters are kept in f32 (Micikevicius et al. 2018). */
+typedef enum teng_precision_level { TENG_O0, TENG_O1, TENG_O2, TENG_O3, TENG_AUTO } teng_precision_level;
+TENG_API const char *teng_precision_level_name(teng_precision_level level);
+typedef struct teng_precision {
+    teng_precision_level level;
+    teng_dtype dtype;             /* TENG_BF16 or TENG_F16 */
+    const char *const *keep_fp32; /* patterns of layer paths that stay in f32: "*.norm", "model.layers.0.*" */
+    int n_keep_fp32;
+    bool stored_16; /* parameters may be 16 bits already (inference); else that is refused as a double
+                       conversion */
+} teng_precision;
+
 /* ---- ready cells ---- */
 /* y = x wᵀ + b; parameters "weight" [out, in] (normal, std) and "bias" [out] (zeros). */
 TENG_API teng_cell *teng_nn_linear(int64_t in_features, int64_t out_features, bool bias, double std);

@@ -103,6 +103,18 @@ typedef struct teng_kernel_table { /* kernels of one device and instruction set,
     const teng_kernel *kernels;    /* ends with .name == NULL */
 } teng_kernel_table;
 
+/* ---- mixed precision: what precision.level makes of an operator in the forward pass; the gradient follows.
+ * In O0 everything stays as the model says ---- */
+typedef enum teng_precision_class {
+    TENG_PRECISION_OTHER,   /* O1: f32; O2, O3: 16 bits where an operand has 16 bits; auto: the widest operand
+                             */
+    TENG_PRECISION_PRODUCT, /* the white list: 16 bits from O1 on, sums in f32 */
+    TENG_PRECISION_NORM, /* the black list: O1, auto: f32; O2: parameters and arithmetic in f32 on data as it
+                            is; O3: parameters in 16 bits too */
+    TENG_PRECISION_MOVE, /* moves values: data as it is */
+    TENG_PRECISION_LOOKUP, /* rows of a table: read as it is; O2, O3: the result in 16 bits */
+} teng_precision_class;
+
 /* ---- traits ---- */
 enum {
     TENG_OP_VIEW = 1, /* output 0 is the bytes of input 0 under another shape: no kernel runs */
@@ -138,6 +150,8 @@ struct teng_op_spec {
     void (*cost)(const teng_op_call *call, teng_cost *cost); /* never NULL */
     const teng_kernel_table *kernels; /* fastest first; ends with .kernels == NULL; NULL for views */
     const char *no_kernels;           /* reason, when kernels is NULL */
+    teng_precision_class precision;
+    uint32_t f32_in; /* inputs that may be f32 while input 0 has 16 bits: biases, weights of norms */
 };
 
 /* Appends a call of `op` to the graph of its operands (or the current trace when it has none), in eager mode
@@ -186,7 +200,7 @@ typedef struct teng_op_cases {
 } teng_op_cases;
 
 /* ---- plugins: a shared object exports `const teng_plugin *teng_plugin_entry(void)` ---- */
-#define TENG_PLUGIN_ABI 1
+#define TENG_PLUGIN_ABI 2
 typedef struct teng_plugin {
     int abi; /* TENG_PLUGIN_ABI */
     const char *name;

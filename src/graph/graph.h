@@ -114,13 +114,22 @@ void tg_node_where(const tg_node *node, tg_strbuf *out);
 teng_op_call tg_node_call(const tg_node *node, teng_desc *in, teng_desc *out);
 
 /* ---- trace: what the thread is building now ---- */
+/* Stands between the model's calls and the graph (mixed precision): before may replace operands, after may
+ * put another value in the place of output 0. */
+typedef struct tg_trace_hook {
+    void *user;
+    teng_status (*before)(void *user, const teng_op_spec *op, const void *attr, teng_src at, int n_in,
+                          teng_tensor **in);
+    teng_tensor *(*after)(void *user, const tg_node *node); /* NULL and an error when it fails */
+} tg_trace_hook;
 typedef struct tg_trace {
     tg_graph *graph;
     const char *scope;
     const tg_frame *frame;
     tg_phase phase;
-    bool training; /* dropout on */
-    void *user;    /* of nn: the model being traced */
+    bool training;             /* dropout on */
+    void *user;                /* of nn: the model being traced */
+    const tg_trace_hook *hook; /* of nn; NULL: calls are appended as they are */
     struct tg_trace *outer;
 } tg_trace;
 tg_trace *tg_trace_current(void);              /* NULL outside a trace */

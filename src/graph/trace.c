@@ -79,15 +79,26 @@ teng_tensor *teng_apply(teng_src at, const teng_op_spec *op, const void *attr, i
         return NULL;
     }
     const bool traced = current && current->graph == g;
+    const tg_trace_hook *hook = traced ? current->hook : NULL;
     const tg_frame *frame = traced ? current->frame : NULL;
     if (at.file) frame = tg_frame_push(g, at, frame);
+    if (hook) {
+        teng_tensor **adapted = tg_arena_alloc(g->arena, sizeof *adapted * (size_t)(n_in + 1));
+        if (!adapted) return NULL;
+        for (int i = 0; i < n_in; i++)
+            adapted[i] = in[i];
+        if (hook->before(hook->user, op, attr, at, n_in, adapted) != TENG_OK) return NULL;
+        in = adapted;
+    }
     tg_node *node = tg_graph_append(g, op, attr, n_in, in, traced ? current->scope : "", frame,
                                     traced ? current->phase : TG_FORWARD);
     if (!node) return NULL;
+    teng_tensor *first = hook ? hook->after(hook->user, node) : node->out[0];
+    if (!first) return NULL;
     if (out)
         for (int o = 0; o < node->n_out; o++)
-            out[o] = node->out[o];
-    return node->out[0];
+            out[o] = o ? node->out[o] : first;
+    return first;
 }
 
 const teng_desc *teng_tensor_desc(const teng_tensor *t)

@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "base/strmap.h"
 #include "nn/cell_impl.h"
+#include "nn/precision.h"
 #include "tensor/desc.h"
 
 #include <stdarg.h>
@@ -409,15 +410,29 @@ teng_tensor *teng_call_at(teng_src at, teng_cell *cell, teng_tensor *const *in, 
 
 teng_tensor *tg_nn_trace(teng_cell *root, tg_graph *g, teng_tensor *const *in, int n_in, bool training)
 {
+    return tg_nn_trace_mixed(root, g, in, n_in, training, NULL);
+}
+
+teng_tensor *tg_nn_trace_mixed(teng_cell *root, tg_graph *g, teng_tensor *const *in, int n_in, bool training,
+                               const teng_precision *precision)
+{
     const tg_param_info *infos;
     size_t n;
     if (tg_nn_params(root, &infos, &n) != TENG_OK) return NULL;
     nn_trace nn = {.root = root};
     tg_trace trace;
+    tg_precision mixed;
+    teng_tensor *value = NULL;
     tg_trace_begin(&trace, g);
     trace.training = training;
     trace.user = &nn;
-    teng_tensor *value = teng_call_at((teng_src){NULL, 0}, root, in, n_in);
+    if (tg_precision_begin(&mixed, precision, &trace) == TENG_OK)
+        value = teng_call_at((teng_src){NULL, 0}, root, in, n_in);
+    if (value && tg_precision_finish(&mixed) != TENG_OK) value = NULL;
+    trace.hook = NULL;
+    if (value && precision && precision->level != TENG_O0 && value->desc.dtype == precision->dtype)
+        value = teng_cast(value, TENG_F32);
+    tg_precision_free(&mixed);
     tg_trace_end(&trace);
     return value;
 }

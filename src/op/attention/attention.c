@@ -153,6 +153,7 @@ const teng_op_spec tg_op_attention = {
     .place = place,
     .cost = cost,
     .kernels = tg_attention_kernels_tables,
+    .precision = TENG_PRECISION_PRODUCT,
 };
 
 const teng_op_spec tg_op_attention_grad = {

@@ -83,6 +83,7 @@ const teng_op_spec tg_op_broadcast = {
     .localize = localize,
     .cost = cost,
     .kernels = tg_broadcast_kernels_tables,
+    .precision = TENG_PRECISION_MOVE,
 };
 
 teng_tensor *teng_broadcast_at(teng_src at, teng_tensor *x, teng_dims dims)

@@ -58,6 +58,7 @@ const teng_op_spec tg_op_cast = {
     .place = place,
     .cost = cost,
     .kernels = tg_cast_kernels_tables,
+    .precision = TENG_PRECISION_MOVE,
 };
 
 teng_tensor *teng_cast_at(teng_src at, teng_tensor *x, teng_dtype to)

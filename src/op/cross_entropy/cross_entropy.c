@@ -79,6 +79,7 @@ const teng_op_spec tg_op_cross_entropy = {
     .no_place = NO_PLACE,
     .cost = cost,
     .kernels = tg_cross_entropy_kernels_tables,
+    .precision = TENG_PRECISION_NORM,
 };
 
 const teng_op_spec tg_op_cross_entropy_grad = {

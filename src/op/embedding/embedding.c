@@ -98,6 +98,7 @@ const teng_op_spec tg_op_embedding = {
     .place = place,
     .cost = cost,
     .kernels = tg_embedding_kernels_tables,
+    .precision = TENG_PRECISION_LOOKUP,
 };
 
 const teng_op_spec tg_op_embedding_grad = {

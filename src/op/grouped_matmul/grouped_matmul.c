@@ -132,6 +132,7 @@ const teng_op_spec tg_op_grouped_matmul = {
     .place = place,
     .cost = cost,
     .kernels = tg_grouped_matmul_kernels_tables,
+    .precision = TENG_PRECISION_PRODUCT,
 };
 
 const teng_op_spec tg_op_grouped_outer = {
@@ -147,6 +148,7 @@ const teng_op_spec tg_op_grouped_outer = {
     .place = place_outer,
     .cost = cost_outer,
     .kernels = tg_grouped_outer_kernels_tables,
+    .precision = TENG_PRECISION_PRODUCT,
 };
 
 teng_tensor *teng_grouped_matmul_at(teng_src at, teng_tensor *x, teng_tensor *w, teng_tensor *counts,

@@ -106,6 +106,8 @@ const teng_op_spec tg_op_layer_norm = {
     .place = place,
     .cost = cost,
     .kernels = tg_layer_norm_kernels_tables,
+    .precision = TENG_PRECISION_NORM,
+    .f32_in = 6,
 };
 
 const teng_op_spec tg_op_layer_norm_grad = {

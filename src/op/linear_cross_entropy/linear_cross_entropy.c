@@ -127,6 +127,7 @@ const teng_op_spec tg_op_linear_cross_entropy = {
         "the mean is over the valid labels of all rows, and a shard of rows does not know how many there are",
     .cost = cost,
     .kernels = tg_linear_cross_entropy_kernels_tables,
+    .precision = TENG_PRECISION_PRODUCT,
 };
 
 const teng_op_spec tg_op_linear_cross_entropy_grad = {

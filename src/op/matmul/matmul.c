@@ -164,6 +164,8 @@ const teng_op_spec tg_op_matmul = {
     .place = place,
     .cost = cost,
     .kernels = tg_matmul_kernels_tables,
+    .precision = TENG_PRECISION_PRODUCT,
+    .f32_in = 4,
 };
 
 teng_tensor *teng_matmul_at(teng_src at, teng_tensor *a, teng_tensor *b, bool trans_a, bool trans_b)

@@ -104,6 +104,7 @@ const teng_op_spec tg_op_moe_route = {
     .place = place,
     .cost = cost,
     .kernels = tg_moe_route_kernels_tables,
+    .precision = TENG_PRECISION_NORM,
 };
 
 const teng_op_spec tg_op_moe_route_grad = {

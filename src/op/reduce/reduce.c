@@ -188,6 +188,7 @@ const teng_op_spec tg_op_sum = {
     .grad = grad_sum,
     .place = place_linear,
     .kernels = tg_sum_kernels_tables,
+    .precision = TENG_PRECISION_NORM,
 };
 
 const teng_op_spec tg_op_mean = {
@@ -203,6 +204,7 @@ const teng_op_spec tg_op_mean = {
     .place = place_linear,
     .localize = localize_mean,
     .kernels = tg_mean_kernels_tables,
+    .precision = TENG_PRECISION_NORM,
 };
 
 const teng_op_spec tg_op_max = {
@@ -218,6 +220,7 @@ const teng_op_spec tg_op_max = {
     .grad_out = 1,
     .place = place_max,
     .kernels = tg_max_kernels_tables,
+    .precision = TENG_PRECISION_MOVE,
 };
 
 const teng_op_spec tg_op_max_grad = {

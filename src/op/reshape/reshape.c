@@ -88,6 +88,7 @@ const teng_op_spec tg_op_reshape = {
     .localize = localize,
     .cost = cost,
     .no_kernels = "a view: the bytes of x under another shape",
+    .precision = TENG_PRECISION_MOVE,
 };
 
 teng_tensor *teng_reshape_at(teng_src at, teng_tensor *x, teng_dims dims)

@@ -98,6 +98,8 @@ const teng_op_spec tg_op_rms_norm = {
     .place = place,
     .cost = cost,
     .kernels = tg_rms_norm_kernels_tables,
+    .precision = TENG_PRECISION_NORM,
+    .f32_in = 2,
 };
 
 const teng_op_spec tg_op_rms_norm_grad = {

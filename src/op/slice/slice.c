@@ -93,6 +93,7 @@ const teng_op_spec tg_op_slice = {
     .place = place,
     .cost = cost,
     .kernels = tg_slice_kernels_tables,
+    .precision = TENG_PRECISION_MOVE,
 };
 
 const teng_op_spec tg_op_slice_grad = {

@@ -82,6 +82,7 @@ const teng_op_spec tg_op_softmax = {
     .place = place,
     .cost = cost,
     .kernels = tg_softmax_kernels_tables,
+    .precision = TENG_PRECISION_NORM,
 };
 
 const teng_op_spec tg_op_softmax_grad = {
@@ -111,6 +112,7 @@ const teng_op_spec tg_op_log_softmax = {
     .place = place,
     .cost = cost,
     .kernels = tg_log_softmax_kernels_tables,
+    .precision = TENG_PRECISION_NORM,
 };
 
 const teng_op_spec tg_op_log_softmax_grad = {

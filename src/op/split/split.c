@@ -98,6 +98,7 @@ const teng_op_spec tg_op_split = {
     .place = place,
     .cost = cost,
     .kernels = tg_split_kernels_tables,
+    .precision = TENG_PRECISION_MOVE,
 };
 
 teng_tensor *teng_split_at(teng_src at, teng_tensor *x, int64_t axis, teng_dims sizes, teng_tensor **out)

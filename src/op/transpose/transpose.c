@@ -68,6 +68,7 @@ const teng_op_spec tg_op_transpose = {
     .place = place,
     .cost = cost,
     .kernels = tg_transpose_kernels_tables,
+    .precision = TENG_PRECISION_MOVE,
 };
 
 teng_tensor *teng_transpose_at(teng_src at, teng_tensor *x, teng_dims perm)
