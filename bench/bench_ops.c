@@ -86,6 +86,8 @@ static void *make_input(const teng_desc *d, const teng_case_input *spec)
             v = spec->lo + span * u;
         else if (spec->fill == TENG_FILL_INTS)
             v = spec->lo + (double)(int64_t)(span * u);
+        else if (spec->fill == TENG_FILL_STEPS)
+            v = spec->lo + (double)i;
         tg_store_double(d->dtype, data, i, v);
     }
     for (int64_t i = BLOCK; i < n; i += BLOCK)

@@ -69,7 +69,7 @@ static double *make_input(const hx_case *x, int i)
         else if (spec->fill == TENG_FILL_INTS)
             v[k] = spec->lo + (double)tg_rng_below(key, (uint64_t)k, (uint64_t)(spec->hi - spec->lo));
         else
-            v[k] = spec->lo;
+            v[k] = spec->lo + (spec->fill == TENG_FILL_STEPS ? (double)k : 0);
         uint64_t room;
         tg_store_double(x->in[i].dtype, &room, 0, v[k]);
         v[k] = tg_load_double(x->in[i].dtype, &room, 0);

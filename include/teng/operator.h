@@ -174,6 +174,7 @@ typedef enum teng_fill {
     TENG_FILL_UNIFORM, /* [lo, hi) */
     TENG_FILL_INTS,    /* integers lo … hi - 1 */
     TENG_FILL_CONST,   /* lo */
+    TENG_FILL_STEPS,   /* lo, lo + 1, lo + 2, … */
 } teng_fill;
 typedef struct teng_case_input {
     teng_desc desc;

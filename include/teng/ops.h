@@ -176,6 +176,26 @@ TENG_API teng_tensor *teng_attention_at(teng_src at, teng_tensor *q, teng_tensor
                                         const teng_attention_options *options);
 #define teng_attention(q, k, v, options) teng_attention_at(TENG_HERE, q, k, v, options)
 
+/* ---- writing text: rows of few new tokens, keys and values of the earlier ones kept. positions i32[T] is
+ * where each row stands in its sequence; none of these has a gradient ---- */
+/* rope of x [B, T, H, D] at these positions, which are below `room`; the options' offset and inverse must be
+ * 0. dynamic: theta as for a sequence no longer than original_max_position. */
+TENG_API teng_tensor *teng_rope_positions_at(teng_src at, teng_tensor *x, teng_tensor *positions,
+                                             const teng_rope_options *options, int64_t room);
+#define teng_rope_positions(x, positions, options, room)                                                     \
+    teng_rope_positions_at(TENG_HERE, x, positions, options, room)
+/* Puts rows [B, T, ...] into cache [B, S, ...] in place: cache[b, positions[t]] = rows[b, t]. Returns the
+ * cache. */
+TENG_API teng_tensor *teng_cache_write_at(teng_src at, teng_tensor *cache, teng_tensor *rows,
+                                          teng_tensor *positions);
+#define teng_cache_write(cache, rows, positions) teng_cache_write_at(TENG_HERE, cache, rows, positions)
+/* Causal attention of q [B, T, H, D] on caches k and v [B, S, G, D]: row t sees keys 0 … positions[t], of
+ * which with options->window > 0 the last ones. Positions follow on by one. What lies behind is not read. */
+TENG_API teng_tensor *teng_cached_attention_at(teng_src at, teng_tensor *q, teng_tensor *k, teng_tensor *v,
+                                               teng_tensor *positions, const teng_attention_options *options);
+#define teng_cached_attention(q, k, v, positions, options)                                                   \
+    teng_cached_attention_at(TENG_HERE, q, k, v, positions, options)
+
 /* Mean over valid labels of -log softmax(logits)[label]: logits [..., V], labels i32 [...] with the same
  * leading dimensions, ignore_index skipped; 0 when no label is valid → f32 scalar. Labels are already
  * shifted. */

@@ -6,7 +6,8 @@
 
 #include "tensor/desc.h"
 
-/* TG_X(2, 3, 5): f32[3,5], normal draws. TG_IDS(hi, 2, 3, 5): i32[3,5] in [0, hi). TG_F32(…): stays f32. */
+/* TG_X(2, 3, 5): f32[3,5], normal draws. TG_IDS(hi, 2, 3, 5): i32[3,5] in [0, hi). TG_F32(…): stays f32.
+ * TG_STEPS(4, 3): i32[3], 4 5 6. */
 #define TG_X(ndim, ...)                                                                                      \
     {                                                                                                        \
         .desc = { TENG_F32, ndim, {__VA_ARGS__} }                                                            \
@@ -18,6 +19,11 @@
 #define TG_IDS(limit, nd, ...)                                                                               \
     {                                                                                                        \
         .desc = {TENG_I32, nd, {__VA_ARGS__}}, .fill = TENG_FILL_INTS, .hi = limit, .keep_dtype = true,      \
+        .no_grad = true                                                                                      \
+    }
+#define TG_STEPS(first, n)                                                                                   \
+    {                                                                                                        \
+        .desc = {TENG_I32, 1, {n}}, .fill = TENG_FILL_STEPS, .lo = first, .keep_dtype = true,                \
         .no_grad = true                                                                                      \
     }
 #define TG_ALL_FLOATS (1u << TENG_F32 | 1u << TENG_BF16 | 1u << TENG_F16)

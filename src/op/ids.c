@@ -43,3 +43,14 @@ teng_status tg_labels_check(const int32_t *labels, int64_t n, int64_t vocab, int
                    " (the logits have V = %" PRId64 " entries) or ignore_index, which is %" PRId64,
                    p, labels[p], vocab - 1, vocab, ignore);
 }
+
+teng_status tg_positions_check(const int32_t *positions, int64_t n, int64_t room)
+{
+    for (int64_t t = 0; t < n; t++)
+        if (!inside(positions[t], room))
+            return tg_fail(TENG_INVALID,
+                           "row %" PRId64 " has position %" PRId32 "; there is room for %" PRId64
+                           " (0 to %" PRId64 ")",
+                           t, positions[t], room, room - 1);
+    return TENG_OK;
+}

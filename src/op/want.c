@@ -40,6 +40,15 @@ teng_status tg_want_dims(const teng_op_call *call, int i, const char *name, cons
                    tg_desc_text(b, &want), of);
 }
 
+teng_status tg_want_positions(const teng_op_call *call, int i, int64_t n)
+{
+    const teng_desc *d = &call->in[i];
+    if (d->dtype == TENG_I32 && d->ndim == 1 && d->dims[0] == n) return TENG_OK;
+    char buf[TG_DESC_TEXT];
+    return tg_fail(TENG_INVALID, "positions are %s; they must be i32[%lld], one for each row",
+                   text(buf, call, i), (long long)n);
+}
+
 teng_status tg_want_like(const teng_op_call *call, int i, const char *name, int j, const char *other)
 {
     if (tg_desc_equal(&call->in[i], &call->in[j])) return TENG_OK;

@@ -20,6 +20,8 @@ teng_status tg_want_dims(const teng_op_call *call, int i, const char *name, cons
 teng_status tg_want_like(const teng_op_call *call, int i, const char *name, int j, const char *other);
 /* Input i is a vector [n] of f32 or of the dtype of input 0 ("x"). */
 teng_status tg_want_weight(const teng_op_call *call, int i, const char *name, int64_t n);
+/* Input i ("positions") is i32[n]: where in its sequence each row stands. */
+teng_status tg_want_positions(const teng_op_call *call, int i, int64_t n);
 /* Input i has at least `ndim` dimensions. */
 teng_status tg_want_ndim(const teng_op_call *call, int i, const char *name, int ndim);
 /* Axis (negative counts from the end) of input 0 ("x") in *out. */

@@ -1,8 +1,8 @@
 /*
  * attention and its gradient: softmax(q · kᵀ · scale) · v in tiles, no matrix of all scores. The forward pass
  * keeps log Σ exp of each row, from which the gradient computes the probabilities again. Grouped keys and
- * values are read where they lie. Not here: projections and rotary embedding (nn), and attention over a cache
- * while generating text, which is this operator with more keys than queries.
+ * values are read where they lie. cached_attention is the forward pass while text is written: keys and values
+ * lie in caches that are filled in part. Not here: projections and rotary embedding (nn).
  */
 #include "op/attention/attention.h"
 
@@ -73,6 +73,16 @@ static teng_status infer_grad(teng_op_call *call)
     return TENG_OK;
 }
 
+static teng_status infer_cached(teng_op_call *call)
+{
+    TG_TRY(infer_inputs(call));
+    if (!((const teng_attention_options *)call->attr)->causal)
+        return tg_fail(TENG_INVALID, "causal is 0; attention on a cache is causal");
+    TG_TRY(tg_want_positions(call, 3, call->in[0].dims[1]));
+    call->out[0] = call->in[0];
+    return TENG_OK;
+}
+
 static teng_status grad(teng_grad_ctx *ctx)
 {
     if (ctx->out_grad[1])
@@ -109,6 +119,17 @@ static void place_grad(const teng_op_call *call, teng_place_rules *rules)
     teng_place_add(rules, (teng_place[]){R, R, R, R, R, P}, (teng_place[]){P, P, P});
 }
 
+static void place_cached(const teng_op_call *call, teng_place_rules *rules)
+{
+    const tg_attention_sizes s = tg_attention_sizes_of(call);
+    teng_place_add(rules, (teng_place[]){0, 0, 0, R}, &(teng_place){0});
+    teng_place_add(rules, (teng_place[]){1, R, R, 0}, &(teng_place){1});
+    if (s.groups > 1)
+        teng_place_add(rules, (teng_place[]){2, 2, 2, R}, &(teng_place){2}); /* ranks divide G */
+    if (s.groups == 1) teng_place_add(rules, (teng_place[]){2, R, R, R}, &(teng_place){2});
+    teng_place_add(rules, (teng_place[]){R, R, P, R}, &(teng_place){P});
+}
+
 /* A multiplication and an addition for each element of width of each score that is seen. */
 static double product(const teng_op_call *call)
 {
@@ -129,7 +150,14 @@ static void cost_grad(const teng_op_call *call, teng_cost *c)
     c->flops = 5 * product(call);
 }
 
+/* As if the cache were full. */
+static void cost_cached(const teng_op_call *call, teng_cost *c)
+{
+    c->flops = 2 * product(call);
+}
+
 TG_CPU_TABLES(tg_attention_kernels);
+TG_CPU_TABLES(tg_cached_attention_kernels);
 TG_CPU_TABLES(tg_attention_grad_kernels);
 
 const teng_op_spec tg_op_attention = {
@@ -156,6 +184,26 @@ const teng_op_spec tg_op_attention = {
     .precision = TENG_PRECISION_PRODUCT,
 };
 
+const teng_op_spec tg_op_cached_attention = {
+    .name = "cached_attention",
+    .doc = "attention of q [B, T, H, D] on caches k and v [B, S, G, D], without lse: row t sees the keys up "
+           "to positions[t], "
+           "i32[T], which follow on by one; window > 0: only the last window of them. Keys behind the last "
+           "position are not "
+           "read.",
+    .min_in = 4,
+    .max_in = 4,
+    .n_out = 1,
+    .attr_size = sizeof(teng_attention_options),
+    .attrs = fields,
+    .infer = infer_cached,
+    .no_grad = "a cache of keys and values serves writing text, not training",
+    .place = place_cached,
+    .cost = cost_cached,
+    .precision = TENG_PRECISION_PRODUCT,
+    .kernels = tg_cached_attention_kernels_tables,
+};
+
 const teng_op_spec tg_op_attention_grad = {
     .name = "attention_grad",
     .doc = "Gradient of attention: with p = exp(scale · q · kᵀ - lse), dp = dy · vᵀ, ds = p · (dp - Σ over D "
@@ -179,4 +227,10 @@ teng_tensor *teng_attention_at(teng_src at, teng_tensor *q, teng_tensor *k, teng
                                const teng_attention_options *options)
 {
     return teng_apply(at, &tg_op_attention, options, 3, (teng_tensor *[]){q, k, v}, NULL);
+}
+
+teng_tensor *teng_cached_attention_at(teng_src at, teng_tensor *q, teng_tensor *k, teng_tensor *v,
+                                      teng_tensor *positions, const teng_attention_options *options)
+{
+    return teng_apply(at, &tg_op_cached_attention, options, 4, (teng_tensor *[]){q, k, v, positions}, NULL);
 }

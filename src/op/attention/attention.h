@@ -12,6 +12,7 @@ typedef struct tg_attention_sizes {
     int64_t batch, rows, keys, heads, groups, width;
     bool causal;
     int64_t window; /* 0: none */
+    int64_t room;   /* keys of a sequence in memory, of which those beyond `keys` are not read */
     float scale;
 } tg_attention_sizes;
 
@@ -27,7 +28,17 @@ static inline tg_attention_sizes tg_attention_sizes_of(const teng_op_call *call)
                                 .width = q[3],
                                 .causal = o->causal != 0,
                                 .window = o->window,
+                                .room = k[1],
                                 .scale = (float)(o->scale != 0 ? o->scale : 1 / sqrt((double)q[3]))};
+}
+
+/* Of cached_attention, whose rows begin at this position. */
+static inline tg_attention_sizes tg_cached_attention_sizes(const teng_op_call *call, int64_t position)
+{
+    tg_attention_sizes s = tg_attention_sizes_of(call);
+    s.causal = true;
+    s.keys = position + s.rows;
+    return s;
 }
 
 /* Query t sees keys first … last; none when last < first. Neither decreases with t. */

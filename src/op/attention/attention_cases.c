@@ -155,3 +155,44 @@ const teng_op_cases tg_cases_attention_grad = {.op = "attention_grad",
                                                .reference = backward,
                                                .dtypes = TG_ALL_FLOATS,
                                                .tol_f32 = 3e-6};
+
+/* ---- on a cache ---- */
+static teng_status cached(const teng_op_call *call, const double *const *in, double *const *out)
+{
+    const tg_attention_sizes z = tg_attention_sizes_of(call);
+    for (int64_t t = 0; t < z.rows; t++) { /* each row alone, behind the keys that it sees */
+        tg_attention_sizes one = z;
+        one.causal = true;
+        one.rows = 1;
+        one.keys = (int64_t)in[3][t] + 1;
+        const int64_t unseen = (z.keys - one.keys) * z.groups * z.width;
+        for (int64_t b = 0; b < z.batch; b++)
+            for (int64_t h = 0; h < z.heads; h++) {
+                const double *const moved[] = {in[0] + q_at(&z, b, t, h) - q_at(&one, b, 0, h),
+                                               in[1] + b * unseen, in[2] + b * unseen};
+                row(call, &one, moved, b, 0, h, out[0] + q_at(&z, b, t, h));
+            }
+    }
+    return TENG_OK;
+}
+
+static const teng_op_case list_cached[] = {
+    {"one row", OPTIONS(1, 0, 0), 4, {QKV(2, 1, 4, 19, 2, 8), TG_STEPS(12, 1)}},
+    {"first row", OPTIONS(1, 0, 0), 4, {QKV(1, 1, 2, 19, 2, 8), TG_STEPS(0, 1)}},
+    {"one row, full", OPTIONS(1, 0, 0.3), 4, {QKV(1, 1, 3, 19, 3, 24), TG_STEPS(18, 1)}},
+    {"one row, window", OPTIONS(1, 5, 0), 4, {QKV(2, 1, 4, 300, 1, 16), TG_STEPS(290, 1)}},
+    {"one row, many keys", OPTIONS(1, 0, 0), 4, {QKV(2, 1, 6, 700, 2, 40), TG_STEPS(690, 1)}},
+    {"one row, threads", OPTIONS(1, 600, 0), 4, {QKV(1, 1, 8, 1500, 8, 128), TG_STEPS(1400, 1)}},
+    {"one row, large scores", OPTIONS(1, 0, 20.0), 4, {QKV(1, 1, 2, 300, 1, 16), TG_STEPS(270, 1)}},
+    {"rows", OPTIONS(1, 0, 0), 4, {QKV(2, 5, 4, 19, 2, 8), TG_STEPS(9, 5)}},
+    {"rows from the first", OPTIONS(1, 0, 0), 4, {QKV(1, 7, 2, 12, 1, 8), TG_STEPS(0, 7)}},
+    {"rows, window", OPTIONS(1, 4, 0), 4, {QKV(2, 70, 2, 140, 2, 8), TG_STEPS(40, 70)}},
+    {"no rows", OPTIONS(1, 0, 0), 4, {QKV(1, 0, 2, 3, 1, 8), TG_STEPS(0, 0)}},
+};
+
+const teng_op_cases tg_cases_cached_attention = {.op = "cached_attention",
+                                                 .list = list_cached,
+                                                 .n = TG_COUNT(list_cached),
+                                                 .reference = cached,
+                                                 .dtypes = TG_ALL_FLOATS,
+                                                 .tol_f32 = 3e-6};

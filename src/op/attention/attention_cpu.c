@@ -1,12 +1,12 @@
 /*
  * attention on the CPU (Dao 2023, algorithm 1): each piece of work is a block of queries of one head, which
  * goes over the blocks of keys it sees and carries the maximum, the sum of exponentials and the weighted sum
- * of values of each row. Pieces share nothing, so the number of threads changes no bit. Buffers of the
- * threads lie in the workspace.
+ * of values of each row. A cache is read by the same pieces, for a single query by attention_row.h. Pieces
+ * share nothing, so the number of threads changes no bit. Buffers of the threads lie in the workspace.
  */
 #include "base/fail.h"
 #include "base/mem.h"
-#include "op/attention/attention_tile.h"
+#include "op/attention/attention_row.h"
 #include "op/cpu_kernel.h"
 
 #include <omp.h>
@@ -121,7 +121,7 @@ static void end_panel(const teng_kernel_args *args, const tg_attention_sizes *z,
 {
     for (int64_t i = 0; i < queries; i++) {
         const bool blind = p->total[i] == 0.0f;
-        lse[i] = blind ? 0.0f : p->max[i] / TG_ATT_LOG2E + logf(p->total[i]);
+        if (lse) lse[i] = blind ? 0.0f : p->max[i] / TG_ATT_LOG2E + logf(p->total[i]);
         p->fall[i] = blind ? 0.0f : 1.0f / p->total[i];
     }
     tg_att_store(args->call->in[0].dtype, args->out[0], at, z->heads * z->width, p->sums, dp, queries,
@@ -134,7 +134,7 @@ static void piece(const teng_kernel_args *args, const tg_attention_sizes *z, int
 {
     const teng_dtype dtype = args->call->in[0].dtype;
     const int64_t dp = tg_att_width(z->width), q_step = z->heads * z->width, k_step = z->groups * z->width;
-    const int64_t k_base = b * z->keys * k_step + h / (z->heads / z->groups) * z->width;
+    const int64_t k_base = b * z->room * k_step + h / (z->heads / z->groups) * z->width;
     const int64_t q_end = q0 + PANELS * TG_ATT_PANEL < z->rows ? q0 + PANELS * TG_ATT_PANEL : z->rows;
     scratch s = scratch_at(memory, dp);
     int64_t q_at[PANELS], queries[PANELS];
@@ -159,15 +159,14 @@ static void piece(const teng_kernel_args *args, const tg_attention_sizes *z, int
                 block(&t, queries[p], dp, &s, &s.panels[p]);
         }
     }
+    float *lse = args->call->n_out > 1 ? (float *)args->out[1] + (b * z->heads + h) * z->rows + q0 : NULL;
     for (int p = 0; p < panels; p++)
-        end_panel(args, z, q_at[p],
-                  (float *)args->out[1] + (b * z->heads + h) * z->rows + q0 + p * TG_ATT_PANEL, queries[p],
-                  dp, &s.panels[p]);
+        end_panel(args, z, q_at[p], lse ? lse + p * TG_ATT_PANEL : NULL, queries[p], dp, &s.panels[p]);
 }
 
-static teng_status run(const teng_kernel_args *args)
+static teng_status run_pieces(const teng_kernel_args *args, const tg_attention_sizes *sizes)
 {
-    const tg_attention_sizes z = tg_attention_sizes_of(args->call);
+    const tg_attention_sizes z = *sizes;
     const int64_t blocks = tg_blocks(z.rows, PANELS * TG_ATT_PANEL), pieces = z.batch * z.heads * blocks;
     const int64_t floats = scratch_floats(tg_att_width(z.width));
     const int threads = *(const int *)args->state;
@@ -181,4 +180,25 @@ static teng_status run(const teng_kernel_args *args)
     return TENG_OK;
 }
 
+static teng_status run(const teng_kernel_args *args)
+{
+    const tg_attention_sizes z = tg_attention_sizes_of(args->call);
+    return run_pieces(args, &z);
+}
+
+/* ---- on a cache ---- */
+static teng_status run_cached(const teng_kernel_args *args)
+{
+    const int64_t rows = args->call->in[0].dims[1];
+    if (rows == 0) return TENG_OK;
+    int64_t first = 0;
+    TG_TRY(tg_att_first_position(args, &first));
+    const tg_attention_sizes z = tg_cached_attention_sizes(args->call, first);
+    return run_pieces(args, &z);
+}
+
+TG_KERNELS(tg_cached_attention_kernels) = {
+    {"one row", tg_att_accept_row, tg_att_prepare_row, tg_att_run_row, NULL},
+    {"tiles", NULL, prepare, run_cached, tg_free},
+    {0}};
 TG_KERNELS(tg_attention_kernels) = {{"tiles", NULL, prepare, run, tg_free}, {0}};

@@ -1,7 +1,8 @@
 /* rope: rotary position embedding of queries and keys. Its gradient is the rotation back, the same operator.
- */
+ * rope_positions is the same for rows whose positions are known only when it runs. */
 #include "op/cpu_kernel.h"
 #include "op/op_list.h"
+#include "op/rope/rope_table.h"
 #include "op/want.h"
 #include "teng/ops.h"
 
@@ -13,20 +14,18 @@ static const char *const types[] = {"default", "linear", "llama3", "dynamic", "y
     {                                                                                                        \
 #name, type, offsetof(teng_rope_options, name), choices                                              \
     }
-static const teng_attr_field fields[] = {FIELD(theta, TENG_ATTR_REAL, NULL),
-                                         FIELD(type, TENG_ATTR_INT, types),
-                                         FIELD(factor, TENG_ATTR_REAL, NULL),
-                                         FIELD(low_freq_factor, TENG_ATTR_REAL, NULL),
-                                         FIELD(high_freq_factor, TENG_ATTR_REAL, NULL),
-                                         FIELD(original_max_position, TENG_ATTR_INT, NULL),
-                                         FIELD(rotary_dim, TENG_ATTR_INT, NULL),
-                                         FIELD(inverse, TENG_ATTR_INT, NULL),
-                                         FIELD(offset, TENG_ATTR_INT, NULL),
-                                         FIELD(beta_fast, TENG_ATTR_REAL, NULL),
-                                         FIELD(beta_slow, TENG_ATTR_REAL, NULL),
-                                         FIELD(exact_range, TENG_ATTR_INT, NULL),
-                                         FIELD(attention_factor, TENG_ATTR_REAL, NULL),
-                                         {0}};
+/* In rope_positions the options come first, so that one list of fields begins both. */
+#define FIELDS                                                                                               \
+    FIELD(theta, TENG_ATTR_REAL, NULL), FIELD(type, TENG_ATTR_INT, types),                                   \
+        FIELD(factor, TENG_ATTR_REAL, NULL), FIELD(low_freq_factor, TENG_ATTR_REAL, NULL),                   \
+        FIELD(high_freq_factor, TENG_ATTR_REAL, NULL), FIELD(original_max_position, TENG_ATTR_INT, NULL),    \
+        FIELD(rotary_dim, TENG_ATTR_INT, NULL), FIELD(inverse, TENG_ATTR_INT, NULL),                         \
+        FIELD(offset, TENG_ATTR_INT, NULL), FIELD(beta_fast, TENG_ATTR_REAL, NULL),                          \
+        FIELD(beta_slow, TENG_ATTR_REAL, NULL), FIELD(exact_range, TENG_ATTR_INT, NULL),                     \
+        FIELD(attention_factor, TENG_ATTR_REAL, NULL)
+static const teng_attr_field fields[] = {FIELDS, {0}};
+static const teng_attr_field positions_fields[] = {
+    FIELDS, {"room", TENG_ATTR_INT, offsetof(tg_rope_positions_attr, room), NULL}, {0}};
 
 static teng_status check_scaling(const teng_rope_options *o)
 {
@@ -58,9 +57,8 @@ static teng_status check_scaling(const teng_rope_options *o)
     return TENG_OK;
 }
 
-static teng_status infer(teng_op_call *call)
+static teng_status infer_x(teng_op_call *call, const teng_rope_options *o)
 {
-    const teng_rope_options *o = call->attr;
     const teng_desc *x = &call->in[0];
     char buf[TG_DESC_TEXT];
     TG_TRY(tg_want_float(call, 0, "x"));
@@ -71,9 +69,35 @@ static teng_status infer(teng_op_call *call)
                        "rotary_dim is %lld and x is %s; it must be even and at most the head size %lld",
                        (long long)rotary, tg_desc_text(buf, x), (long long)x->dims[3]);
     TG_TRY(check_scaling(o));
+    call->out[0] = *x;
+    return TENG_OK;
+}
+
+static teng_status infer(teng_op_call *call)
+{
+    const teng_rope_options *o = call->attr;
+    TG_TRY(infer_x(call, o));
     if (o->offset < 0)
         return tg_fail(TENG_INVALID, "rope offset is %lld; positions count from 0", (long long)o->offset);
-    call->out[0] = *x;
+    return TENG_OK;
+}
+
+static teng_status infer_positions(teng_op_call *call)
+{
+    const tg_rope_positions_attr *a = call->attr;
+    TG_TRY(infer_x(call, &a->rope));
+    TG_TRY(tg_want_positions(call, 1, call->in[0].dims[1]));
+    if (a->rope.offset || a->rope.inverse)
+        return tg_fail(TENG_INVALID, "rope offset is %lld, inverse %lld; with positions given both must be 0",
+                       (long long)a->rope.offset, (long long)a->rope.inverse);
+    if (a->room < 1)
+        return tg_fail(TENG_INVALID, "room is %lld positions; it must be positive", (long long)a->room);
+    if (a->rope.type == TENG_ROPE_DYNAMIC && a->room > a->rope.original_max_position)
+        return tg_fail(
+            TENG_UNSUPPORTED,
+            "room is %lld positions and original_max_position %lld: dynamic scaling turns all rows by other "
+            "angles as a sequence grows beyond it",
+            (long long)a->room, (long long)a->rope.original_max_position);
     return TENG_OK;
 }
 
@@ -94,12 +118,22 @@ static void place(const teng_op_call *call, teng_place_rules *rules)
     teng_place_add(rules, &(teng_place){TENG_PARTIAL}, &(teng_place){TENG_PARTIAL});
 }
 
+static void place_positions(const teng_op_call *call, teng_place_rules *rules)
+{
+    (void)call;
+    teng_place_add(rules, (teng_place[]){0, TENG_REPLICATED}, &(teng_place){0});
+    teng_place_add(rules, (teng_place[]){1, 0}, &(teng_place){1});
+    teng_place_add(rules, (teng_place[]){2, TENG_REPLICATED}, &(teng_place){2});
+    teng_place_add(rules, (teng_place[]){TENG_PARTIAL, TENG_REPLICATED}, &(teng_place){TENG_PARTIAL});
+}
+
 static void cost(const teng_op_call *call, teng_cost *c)
 {
     c->flops = 3.0 * (double)tg_desc_numel(&call->in[0]);
 }
 
 TG_CPU_TABLES(tg_rope_kernels);
+TG_CPU_TABLES(tg_rope_positions_kernels);
 
 const teng_op_spec tg_op_rope = {
     .name = "rope",
@@ -130,7 +164,32 @@ const teng_op_spec tg_op_rope = {
     .kernels = tg_rope_kernels_tables,
 };
 
+const teng_op_spec tg_op_rope_positions = {
+    .name = "rope_positions",
+    .doc = "rope of x [B, T, H, D] with row t at positions[t], i32[T], below room. Of dynamic scaling only "
+           "what does not "
+           "depend on the length: room <= original_max_position.",
+    .min_in = 2,
+    .max_in = 2,
+    .n_out = 1,
+    .attr_size = sizeof(tg_rope_positions_attr),
+    .attrs = positions_fields,
+    .inplace = {1},
+    .infer = infer_positions,
+    .no_grad = "it serves writing text; training uses rope",
+    .place = place_positions,
+    .cost = cost,
+    .kernels = tg_rope_positions_kernels_tables,
+};
+
 teng_tensor *teng_rope_at(teng_src at, teng_tensor *x, const teng_rope_options *options)
 {
     return teng_apply(at, &tg_op_rope, options, 1, &x, NULL);
+}
+
+teng_tensor *teng_rope_positions_at(teng_src at, teng_tensor *x, teng_tensor *positions,
+                                    const teng_rope_options *options, int64_t room)
+{
+    const tg_rope_positions_attr attr = {*options, room};
+    return teng_apply(at, &tg_op_rope_positions, &attr, 2, (teng_tensor *[]){x, positions}, NULL);
 }

@@ -1,6 +1,7 @@
 /* Cases of rope. The reference derives its frequencies by itself, from wavelengths as Llama's own code does.
  */
 #include "op/case_list.h"
+#include "op/rope/rope_table.h"
 #include "teng/ops.h"
 
 #include <math.h>
@@ -38,16 +39,17 @@ static double frequency(const teng_rope_options *o, int64_t rotary, int64_t i, i
     return (1 - s) * f / o->factor + s * f;
 }
 
-static teng_status reference(const teng_op_call *call, const double *const *in, double *const *out)
+/* positions NULL: from the options' offset on; `total` positions in all. */
+static teng_status turn(const teng_op_call *call, const teng_rope_options *o, const double *positions,
+                        int64_t total, const double *const *in, double *const *out)
 {
-    const teng_rope_options *o = call->attr;
     const teng_desc *x = &call->in[0];
     const int64_t t = x->dims[1], heads = x->dims[2], d = x->dims[3],
                   rotary = o->rotary_dim ? o->rotary_dim : d;
     for (int64_t e = 0; e < tg_desc_numel(x); e++) {
-        const int64_t i = e % d, position = e / d / heads % t + o->offset, half = rotary / 2;
-        const double angle =
-            (double)position * frequency(o, rotary, i % half, t + o->offset) * (o->inverse ? -1 : 1);
+        const int64_t i = e % d, row = e / d / heads % t, half = rotary / 2;
+        const double position = positions ? positions[row] : (double)(row + o->offset);
+        const double angle = position * frequency(o, rotary, i % half, total) * (o->inverse ? -1 : 1);
         const double size = o->attention_factor > 0 ? o->attention_factor : 1;
         if (i < half)
             out[0][e] = size * (in[0][e] * cos(angle) - in[0][e + half] * sin(angle));
@@ -57,6 +59,18 @@ static teng_status reference(const teng_op_call *call, const double *const *in, 
             out[0][e] = in[0][e];
     }
     return TENG_OK;
+}
+
+static teng_status reference(const teng_op_call *call, const double *const *in, double *const *out)
+{
+    const teng_rope_options *o = call->attr;
+    return turn(call, o, NULL, call->in[0].dims[1] + o->offset, in, out);
+}
+
+static teng_status reference_positions(const teng_op_call *call, const double *const *in, double *const *out)
+{
+    const tg_rope_positions_attr *a = call->attr;
+    return turn(call, &a->rope, in[1], a->room, in, out);
 }
 
 static const teng_rope_options plain = {.theta = 10000}, back = {.theta = 10000, .inverse = 1},
@@ -111,3 +125,39 @@ static const teng_op_case list[] = {
 
 const teng_op_cases tg_cases_rope = {
     .op = "rope", .list = list, .n = TG_COUNT(list), .reference = reference, .dtypes = TG_ALL_FLOATS};
+
+static const tg_rope_positions_attr
+    p_plain = {{.theta = 10000}, 4096},
+    p_part = {{.theta = 500, .rotary_dim = 6}, 12},
+    p_dynamic = {{.theta = 10000, .type = TENG_ROPE_DYNAMIC, .factor = 3, .original_max_position = 40}, 40},
+    p_yarn = {{.theta = 10000,
+               .type = TENG_ROPE_YARN,
+               .factor = 3,
+               .original_max_position = 200,
+               .beta_fast = 16,
+               .beta_slow = 0.5,
+               .attention_factor = 1.2},
+              600},
+    p_llama3 = {{.theta = 10000,
+                 .type = TENG_ROPE_LLAMA3,
+                 .factor = 8,
+                 .low_freq_factor = 1,
+                 .high_freq_factor = 4,
+                 .original_max_position = 64},
+                512};
+
+static const teng_op_case list_positions[] = {
+    {"plain", &p_plain, 2, {TG_X(4, 2, 5, 3, 10), TG_STEPS(4000, 5)}},
+    {"one row", &p_plain, 2, {TG_X(4, 1, 1, 2, 64), TG_STEPS(77, 1)}},
+    {"part of the head", &p_part, 2, {TG_X(4, 2, 3, 2, 9), TG_STEPS(9, 3)}},
+    {"dynamic", &p_dynamic, 2, {TG_X(4, 1, 7, 2, 32), TG_STEPS(33, 7)}},
+    {"yarn", &p_yarn, 2, {TG_X(4, 1, 4, 2, 48), TG_STEPS(500, 4)}},
+    {"llama3", &p_llama3, 2, {TG_X(4, 1, 4, 2, 48), TG_STEPS(300, 4)}},
+    {"any order", &p_plain, 2, {TG_X(4, 1, 6, 2, 16), TG_IDS(4096, 1, 6)}},
+};
+
+const teng_op_cases tg_cases_rope_positions = {.op = "rope_positions",
+                                               .list = list_positions,
+                                               .n = TG_COUNT(list_positions),
+                                               .reference = reference_positions,
+                                               .dtypes = TG_ALL_FLOATS};

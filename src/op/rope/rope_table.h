@@ -12,6 +12,11 @@ typedef struct tg_rope_table {
     const float *angles; /* [T][rotary_dim]: cos of rotary_dim/2 frequencies, then sin */
 } tg_rope_table;
 
+typedef struct tg_rope_positions_attr {
+    teng_rope_options rope; /* first: kernels of rope read it too */
+    int64_t room;           /* positions are below it */
+} tg_rope_positions_attr;
+
 /* Frequency i of rotary_dim / 2 in radians per position, as the options scale it for a sequence of `length`.
  */
 double tg_rope_frequency(const teng_rope_options *o, int64_t rotary_dim, int64_t i, int64_t length);
