@@ -254,7 +254,7 @@ teng_op_call tg_node_call(const tg_node *node, teng_desc *in, teng_desc *out)
 void tg_node_where(const tg_node *node, tg_strbuf *out)
 {
     tg_strbuf_puts(out, *node->scope ? node->scope : "model");
-    tg_strbuf_printf(out, " (%s", node->op->name);
+    tg_strbuf_printf(out, " (%s%s", node->op->name, node->recomputed ? ", recomputed" : "");
     for (const tg_frame *f = node->frame; f; f = f->caller)
         tg_strbuf_printf(out, "%s%s:%d", f == node->frame ? ", " : " < ", f->at.file, f->at.line);
     tg_strbuf_putc(out, ')');

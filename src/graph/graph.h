@@ -58,7 +58,8 @@ struct tg_node {
     const tg_frame *frame;
     tg_phase phase;
     int id;
-    bool dead; /* removed by the next sweep */
+    bool dead;       /* removed by the next sweep */
+    bool recomputed; /* a clone of a forward node, run again in the backward phase */
 };
 
 typedef struct tg_output {

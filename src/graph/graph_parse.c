@@ -103,7 +103,7 @@ static teng_status read_operands(parser *ps, const char **p, teng_tensor **in, i
     return eat(p, ")") ? TENG_OK : tg_fail(TENG_FORMAT, "')' is expected after the operands");
 }
 
-/* After the attributes: " : shapes [@ scope]". */
+/* After the attributes: " : shapes [@ scope] [(recomputed)]". */
 static teng_status finish_node(parser *ps, const char *p, const teng_op_spec *op, const void *attr, int n_in,
                                teng_tensor *const *in, int n_out)
 {
@@ -117,10 +117,12 @@ static teng_status finish_node(parser *ps, const char *p, const teng_op_spec *op
     } while (eat(&p, ","));
     char scope[MAX_NAME] = "";
     if (eat(&p, "@")) TG_TRY(read_name(&p, scope));
+    const bool recomputed = eat(&p, "(recomputed)");
     TG_TRY(at_end(p));
     const char *kept = tg_arena_strdup(ps->g->arena, scope);
     tg_node *node = kept ? tg_graph_append(ps->g, op, attr, n_in, in, kept, NULL, ps->phase) : NULL;
     if (!node) return teng_error_status();
+    node->recomputed = recomputed;
     if (node->n_out != n_out || n_out != n_shapes)
         return tg_fail(TENG_FORMAT, "%s has %d outputs, the line names %d", op->name, node->n_out, n_out);
     for (int o = 0; o < n_out; o++) {

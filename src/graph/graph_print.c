@@ -47,7 +47,7 @@ static void print_node(const tg_node *node, int *number, int *next, tg_strbuf *o
     for (int o = 0; o < node->n_out; o++)
         tg_strbuf_printf(out, "%s%s", o ? ", " : " : ", tg_desc_text(text, &node->out[o]->desc));
     if (*node->scope) tg_strbuf_printf(out, " @ %s", node->scope);
-    tg_strbuf_putc(out, '\n');
+    tg_strbuf_puts(out, node->recomputed ? " (recomputed)\n" : "\n");
 }
 
 void tg_graph_print(const tg_graph *g, tg_strbuf *out)

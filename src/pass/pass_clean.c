@@ -60,8 +60,8 @@ teng_status tg_pass_views(tg_graph *g, int *changed)
     return TENG_OK;
 }
 
-/* Equal calls have equal operators, attributes and operands, and stand in the same phase. Random operators
- * are pure functions of their operands too. */
+/* Equal calls have equal operators, attributes and operands, and stand in the same phase; what is recomputed
+ * is only equal to what is. Random operators are pure functions of their operands too. */
 static uint64_t node_hash(const tg_node *node)
 {
     uint64_t h = tg_hash64(&node->op, sizeof(void *), (uint64_t)node->phase);
@@ -74,7 +74,7 @@ static uint64_t node_hash(const tg_node *node)
 
 static bool same_node(const tg_node *a, const tg_node *b)
 {
-    if (a->op != b->op || a->phase != b->phase || a->n_in != b->n_in ||
+    if (a->op != b->op || a->phase != b->phase || a->recomputed != b->recomputed || a->n_in != b->n_in ||
         !tg_attr_equal(a->op, a->attr, b->attr))
         return false;
     for (int i = 0; i < a->n_in; i++)
