@@ -93,6 +93,7 @@ int tg_cmd_generate(const tg_args_generate *args)
         .top_p = args->top_p,
         .seed = (uint64_t)args->seed,
         .max_tokens = args->max_tokens,
+        .no_cache = args->no_cache,
     };
     char *from_file = NULL;
     const char *prompt = args->prompt ? args->prompt : "";

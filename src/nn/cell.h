@@ -40,6 +40,10 @@ typedef struct tg_lm_info {
     const char *const *extra; /* ends of names that files hold beside parameters (masks); NULL at the end */
 } tg_lm_info;
 teng_status tg_lm_get_info(teng_cell *lm, tg_lm_info *out);
+/* Before a trace with positions (below): how many tokens its caches of keys and values hold, at most
+ * max_positions. Their names contain the number, so that a trace made for another room has caches of its own.
+ */
+teng_status tg_lm_set_room(teng_cell *lm, int64_t tokens);
 /* teng_lm_create from the parsed config.json. */
 teng_cell *tg_lm_create_json(const json_t *config);
 /* One tensor of a model folder and where its values lie in a parameter. */

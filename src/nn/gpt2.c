@@ -26,7 +26,7 @@ static teng_tensor *attention_forward(teng_cell *self, teng_tensor *const *in, i
     teng_split(teng_call(a->c_attn, in[0]), 2, TENG_DIMS(a->hidden, a->hidden, a->hidden), qkv);
     for (int i = 0; i < 3; i++)
         qkv[i] = tg_lm_split_heads(qkv[i], a->heads);
-    teng_tensor *y_bthd = teng_attention(qkv[0], qkv[1], qkv[2], &a->options);
+    teng_tensor *y_bthd = tg_lm_attention(self, qkv[0], qkv[1], qkv[2], &a->options);
     return teng_train_dropout(teng_call(a->c_proj, tg_lm_merge_heads(y_bthd)), a->drop);
 }
 
@@ -120,7 +120,7 @@ static teng_tensor *decoder_forward(teng_cell *self, teng_tensor *const *in, int
     const decoder *d = teng_cell_data(self);
     if (!tg_cell_takes(self, n_in, 1)) return NULL;
     teng_tensor *x_btc = teng_call(d->wte, in[0]);
-    x_btc = teng_add_positions(x_btc, teng_value(teng_nn_weight(d->wpe)));
+    x_btc = tg_lm_add_positions(self, x_btc, teng_value(teng_nn_weight(d->wpe)));
     x_btc = teng_train_dropout(x_btc, d->drop);
     for (int64_t i = 0; i < d->num_layers; i++)
         x_btc = teng_call(d->h[i], x_btc);

@@ -27,9 +27,9 @@ static teng_tensor *attention_forward(teng_cell *self, teng_tensor *const *in, i
     teng_tensor *v_bthd = tg_lm_split_heads(teng_call(a->v_proj, x_btc), a->kv_heads);
     if (a->q_norm) q_bthd = teng_call(a->q_norm, q_bthd);
     if (a->k_norm) k_bthd = teng_call(a->k_norm, k_bthd);
-    q_bthd = teng_rope(q_bthd, &a->rope);
-    k_bthd = teng_rope(k_bthd, &a->rope);
-    teng_tensor *y_bthd = teng_attention(q_bthd, k_bthd, v_bthd, &a->options);
+    q_bthd = tg_lm_rope(self, q_bthd, &a->rope);
+    k_bthd = tg_lm_rope(self, k_bthd, &a->rope);
+    teng_tensor *y_bthd = tg_lm_attention(self, q_bthd, k_bthd, v_bthd, &a->options);
     return teng_call(a->o_proj, tg_lm_merge_heads(y_bthd));
 }
 

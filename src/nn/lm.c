@@ -12,6 +12,7 @@
 
 typedef struct lm_data {
     tg_lm_info info;
+    tg_lm_past past;
     teng_cell *backbone;
     teng_param *embedding, *head; /* [V, C]; one and the same when tied */
     double attn_drop, aux_coef;   /* aux_coef 0: the routers add nothing to the loss */
@@ -37,24 +38,46 @@ static bool check_tokens(const teng_cell *self, const lm_data *lm, const teng_te
     return false;
 }
 
+/* Logits of some rows of h [B, T, C], counted over the batch. */
+static teng_tensor *logits_of_rows(const lm_data *lm, teng_tensor *h, teng_tensor *rows)
+{
+    teng_tensor *w = h ? teng_value(lm->head) : NULL;
+    teng_tensor *rows_nc = teng_embedding(teng_reshape(h, TENG_DIMS(-1, lm->info.hidden_size)), rows);
+    return teng_linear(rows_nc, w, NULL, false);
+}
+
+/* Tokens behind those whose keys and values are in the caches: tokens [B, T], rows, positions [T]. */
+static teng_tensor *write_on(teng_cell *self, teng_tensor *const *in)
+{
+    lm_data *lm = teng_cell_data(self);
+    if (lm->past.room < 1)
+        return tg_cell_fail(self, TENG_STATE,
+                            "called with positions before tg_lm_set_room made room for any");
+    lm->past.positions = in[2];
+    teng_tensor *h = teng_call(lm->backbone, in[0]);
+    lm->past.positions = NULL;
+    return logits_of_rows(lm, h, in[1]);
+}
+
 static teng_tensor *lm_forward(teng_cell *self, teng_tensor *const *in, int n_in)
 {
     const lm_data *lm = teng_cell_data(self);
-    if (n_in != 1 && n_in != 2)
-        return tg_cell_fail(self, TENG_INVALID,
-                            "called with %d operands, takes tokens, or tokens and labels or rows", n_in);
+    if (n_in < 1 || n_in > 3)
+        return tg_cell_fail(
+            self, TENG_INVALID,
+            "called with %d operands, takes tokens, tokens and labels or rows, or tokens, rows and "
+            "positions",
+            n_in);
     if (!check_tokens(self, lm, in[0])) return NULL;
     if (teng_is_training() && lm->attn_drop > 0)
         return tg_cell_fail(self, TENG_UNSUPPORTED,
                             "%s = %g: attention is one fused operator without dropout; train with model.%s=0",
                             lm->attn_drop_key, lm->attn_drop, lm->attn_drop_key);
+    if (n_in == 3) return write_on(self, in);
     teng_tensor *h = teng_call(lm->backbone, in[0]);
+    if (n_in == 2 && teng_tensor_desc(in[1])->ndim == 1) return logits_of_rows(lm, h, in[1]);
     teng_tensor *w = h ? teng_value(lm->head) : NULL;
     if (n_in == 1) return teng_linear(h, w, NULL, false);
-    if (teng_tensor_desc(in[1])->ndim == 1) { /* rows */
-        teng_tensor *rows_nc = teng_embedding(teng_reshape(h, TENG_DIMS(-1, lm->info.hidden_size)), in[1]);
-        return teng_linear(rows_nc, w, NULL, false);
-    }
     teng_tensor *loss = teng_linear_cross_entropy(h, w, in[1], TENG_IGNORE_INDEX);
     return lm->aux_coef > 0 ? teng_add(loss, teng_scale(lm->family->aux_loss(lm->backbone), lm->aux_coef))
                             : loss;
@@ -175,6 +198,25 @@ teng_status tg_lm_get_info(teng_cell *lm, tg_lm_info *out)
     if (!data) return TENG_INVALID;
     *out = data->info;
     return TENG_OK;
+}
+
+teng_status tg_lm_set_room(teng_cell *lm, int64_t tokens)
+{
+    if (!data_of(lm)) return TENG_INVALID;
+    lm_data *data = teng_cell_data(lm);
+    if (tokens < 1 || tokens > data->info.max_positions)
+        return tg_fail(TENG_INVALID, "room for %lld tokens; the model has %s = %lld", (long long)tokens,
+                       data->positions_key, (long long)data->info.max_positions);
+    data->past.room = tokens;
+    return TENG_OK;
+}
+
+const tg_lm_past *tg_lm_past_of(const teng_cell *cell)
+{
+    static const tg_lm_past none = {0};
+    while (cell->parent)
+        cell = cell->parent;
+    return cell->forward == lm_forward ? &((const lm_data *)cell->data)->past : &none;
 }
 
 /* ---- tensors of files ---- */

@@ -65,6 +65,21 @@ teng_cell *tg_moe_create(const tg_lm_shape *s);
  * the cell is no mixture. */
 bool tg_moe_load(teng_cell *cell, teng_tensor **probabilities, teng_tensor **rows);
 
+/* ---- positions and the past (lm_past.c): training and evaluation see whole sequences; while text is written
+ * a trace sees new tokens only, at positions that are an input, and keys and values of the earlier ones lie
+ * in states ---- */
+typedef struct tg_lm_past {
+    teng_tensor *positions; /* i32 [T] of the trace that writes text; NULL in all others */
+    int64_t room;           /* tokens that the caches of keys and values hold */
+} tg_lm_past;
+/* Of the model that the cell is a part of. */
+const tg_lm_past *tg_lm_past_of(const teng_cell *cell);
+teng_tensor *tg_lm_rope(const teng_cell *self, teng_tensor *x, const teng_rope_options *options);
+teng_tensor *tg_lm_add_positions(const teng_cell *self, teng_tensor *x, teng_tensor *table);
+/* Attention of the layer `self`, which may call it once. */
+teng_tensor *tg_lm_attention(const teng_cell *self, teng_tensor *q, teng_tensor *k, teng_tensor *v,
+                             const teng_attention_options *options);
+
 /* ---- what families share ---- */
 /* teng_cell_add that stores the child in *slot; false on failure, so that calls chain. */
 bool tg_lm_add(teng_cell *parent, const char *name, teng_cell *child, teng_cell **slot);

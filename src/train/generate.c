@@ -1,8 +1,5 @@
 /*
- * A trained model at work: continuing text and being measured on text. Every new token runs the model on the
- * whole window, padded on the right to one of a few lengths (attention is causal, so padding changes
- * nothing), and only the last position meets the output head. Past keys and values are not kept between
- * tokens.
+ * A trained model at work: continuing text and being measured on text. How logits come about is in predict.c.
  */
 #include "base/fail.h"
 #include "base/rng.h"
@@ -13,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHORTEST_WINDOW 32
 #define TAIL 8           /* tokens decoded again with a new one, whose text may depend on them */
 #define EVAL_TOKENS 2048 /* of one evaluation batch, about */
 
@@ -29,8 +25,7 @@ typedef struct writing { /* one text in the making */
     const tg_sampling *sampling;
     uint64_t key;
     tg_ids ids; /* prompt and what was added */
-    int32_t *window;
-    float *logits;
+    tg_predictor predictor;
     candidate *candidates; /* [usable] */
     size_t n_candidates;
     tg_strbuf before, after; /* scratch */
@@ -53,7 +48,7 @@ static teng_status collect(writing *w, uint32_t *best)
     w->n_candidates = 0;
     for (uint32_t id = 0; id < w->lm->usable; id++) {
         size_t len;
-        const float logit = w->logits[id];
+        const float logit = w->predictor.logits[id];
         if (!tg_tokenizer_token(w->lm->tokenizer, id, &len)) continue;
         if (isnan(logit) || logit == INFINITY)
             return tg_fail(TENG_NUMERIC,
@@ -92,7 +87,7 @@ static teng_status choose(writing *w, int64_t draw, uint32_t *id)
     const tg_sampling *s = w->sampling;
     TG_TRY(collect(w, id));
     if (s->temperature == 0) return TENG_OK;
-    const float top = w->logits[*id];
+    const float top = w->predictor.logits[*id];
     if (s->top_k > 0 || s->top_p < 1) qsort(w->candidates, w->n_candidates, sizeof *w->candidates, by_logit);
     if (s->top_k > 0 && (uint64_t)s->top_k < w->n_candidates) w->n_candidates = (size_t)s->top_k;
     double left = weigh(w, top) * tg_rng_double(w->key, (uint64_t)draw);
@@ -102,37 +97,6 @@ static teng_status choose(writing *w, int64_t draw, uint32_t *id)
         if (left < 0) break;
     }
     return TENG_OK;
-}
-
-/* ---- one forward ---- */
-static int64_t window_length(const tg_lm_info *info, int64_t n)
-{
-    int64_t t = SHORTEST_WINDOW;
-    while (t < n && t < info->max_positions)
-        t *= 2;
-    return t < info->max_positions ? t : info->max_positions;
-}
-
-/* Logits of what follows the last token. */
-static teng_status predict(writing *w)
-{
-    tg_lm *lm = w->lm;
-    int64_t n = (int64_t)w->ids.len, skip = 0;
-    if (n > lm->info.max_positions) skip = n - lm->info.max_positions;
-    n -= skip;
-    const int64_t dims[2] = {1, window_length(&lm->info, n)}, one = 1;
-    for (int64_t i = 0; i < dims[1]; i++)
-        w->window[i] = i < n ? (int32_t)w->ids.data[skip + i] : 0;
-    const int32_t row = (int32_t)(n - 1);
-    /* A forward leaves out the last operand, which in training is the labels. */
-    const teng_desc desc[3] = {tg_desc_make(TENG_I32, 2, dims), tg_desc_make(TENG_I32, 1, &one),
-                               tg_desc_make(TENG_I32, 0, NULL)};
-    const tg_step_feed feed = {.in_desc = desc,
-                               .in = (const void *const[]){w->window, &row, NULL},
-                               .in_name = (const char *const[]){"tokens", "rows", "labels"},
-                               .n_in = 3,
-                               .weight = 1.0};
-    return tg_step_forward(lm->core->step, &feed, w->logits, sizeof(float) * (size_t)lm->info.vocab_size);
 }
 
 /* ---- text out ---- */
@@ -227,10 +191,13 @@ static teng_status check_sampling(const tg_sampling *s)
 
 static teng_status write_text(writing *w)
 {
+    const int64_t max_tokens = w->sampling->max_tokens, n = (int64_t)w->ids.len;
+    const int64_t most = max_tokens < INT64_MAX - n ? n + max_tokens : INT64_MAX;
     bool more = true;
-    for (int64_t i = 0; i < w->sampling->max_tokens && more; i++) {
+    TG_TRY(tg_predictor_open(&w->predictor, w->lm, !w->sampling->no_cache, most));
+    for (int64_t i = 0; i < max_tokens && more; i++) {
         uint32_t id = 0;
-        TG_TRY(predict(w));
+        TG_TRY(tg_predictor_next(&w->predictor, w->ids.data, (int64_t)w->ids.len));
         TG_TRY(choose(w, i, &id));
         if (is_end(w->lm, id)) break;
         TG_TRY(append(w, id, &more));
@@ -250,14 +217,11 @@ teng_status tg_lm_generate(tg_lm *lm, const char *prompt, size_t prompt_len, con
                  .user = user};
     teng_status status = encode_prompt(&w, prompt, prompt_len);
     if (status == TENG_OK) {
-        w.window = tg_calloc((size_t)lm->info.max_positions, sizeof *w.window);
-        w.logits = tg_calloc((size_t)lm->info.vocab_size, sizeof *w.logits);
         w.candidates = tg_calloc((size_t)lm->usable + 1, sizeof *w.candidates);
-        status = w.window && w.logits && w.candidates ? write_text(&w) : TENG_MEMORY;
+        status = w.candidates ? write_text(&w) : TENG_MEMORY;
     }
     tg_vec_free(&w.ids);
-    tg_free(w.window);
-    tg_free(w.logits);
+    tg_predictor_close(&w.predictor);
     tg_free(w.candidates);
     tg_strbuf_free(&w.before);
     tg_strbuf_free(&w.after);

@@ -142,6 +142,7 @@ void tg_lm_close(tg_lm **lm)
 {
     tg_lm *l = *lm;
     if (!l) return;
+    tg_step_destroy(&l->writer);
     tg_core_destroy(&l->core);
     teng_cell_destroy(&l->cell);
     tg_tokenizer_destroy(&l->tokenizer);

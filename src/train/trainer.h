@@ -130,6 +130,7 @@ typedef struct tg_sampling {
     double top_p;       /* 1: all */
     uint64_t seed;
     int64_t max_tokens;
+    bool no_cache; /* run the whole text again for each token instead of keeping keys and values */
 } tg_sampling;
 /* Called with each new piece of text as it comes; false stops. */
 typedef bool tg_text_sink(void *user, const char *bytes, size_t n);
