@@ -114,6 +114,8 @@ teng_status tg_config_check_paths(const tg_config *cfg);
 /* What the schedule's *_steps and *_fraction keys come to. */
 int64_t tg_config_warmup_steps(const tg_config *cfg);
 int64_t tg_config_decay_steps(const tg_config *cfg);
+/* profile.steps as first and last step; false when it is unset or cannot be read. */
+bool tg_config_profile_steps(const tg_config *cfg, int64_t *first, int64_t *last);
 
 /* Whether a key was given by file, command line or program. False for an unknown key. */
 bool tg_config_is_given(const tg_config *cfg, const char *key);

@@ -336,7 +336,8 @@ teng_status tg_run_create(const tg_config *cfg, tg_run **out)
 static const char *const may_change[] = {
     "train.steps",     "train.max_seconds", "train.eval_every", "train.eval_batches", "train.log_every",
     "checkpoint.",     "context.threads",   "context.mode",     "context.cpu_isa",    "context.log_level",
-    "context.plugins", "memory.budget",     "data.prefetch",    "data.val_files",     "graph.passes"};
+    "context.plugins", "memory.budget",     "data.prefetch",    "data.val_files",     "graph.passes",
+    "data.sink",       "data.sink_size",    "profile.steps"};
 
 static teng_status apply_override(tg_config *cfg, const char *assignment)
 {
