@@ -25,7 +25,8 @@ static teng_status infer(teng_op_call *call)
     TG_TRY(tg_want_float(call, 0, "a"));
     TG_TRY(tg_want_ndim(call, 0, "a", 2));
     TG_TRY(tg_want_ndim(call, 1, "b", 2));
-    TG_TRY(tg_want_dtype(call, 1, "b", a->dtype));
+    TG_TRY(tg_want_float(call, 1, "b"));
+    if (a->dtype != TENG_F32) TG_TRY(tg_want_dtype(call, 1, "b", a->dtype));
     tg_desc_text(ta, a);
     tg_desc_text(tb, b);
     bool same = b->ndim == a->ndim;
@@ -106,6 +107,9 @@ static teng_tensor *grad_b(const teng_grad_ctx *ctx, bool shared_batch)
 
 static teng_status grad(teng_grad_ctx *ctx)
 {
+    if (ctx->need[1] && teng_tensor_desc(ctx->in[0])->dtype != teng_tensor_desc(ctx->in[1])->dtype)
+        return tg_fail(TENG_UNSUPPORTED,
+                       "b is stored in 16 bits beside a in f32: such a weight is not trained");
     const bool shared_batch =
         teng_tensor_desc(ctx->in[1])->ndim == 2 && teng_tensor_desc(ctx->in[0])->ndim > 2;
     if (ctx->need[0] && !(ctx->in_grad[0] = grad_a(ctx, shared_batch))) return teng_error_status();
@@ -152,7 +156,8 @@ const teng_op_spec tg_op_matmul = {
         "y = op(a) · op(b) [+ bias], op transposing the last two dimensions where trans_a, trans_b say so. "
         "a [..., M, K]; b [K, N], shared by all leading indices of a, or [..., K, N] with a's leading "
         "dimensions; "
-        "bias [N], optional, in f32 or a's dtype. y [..., M, N] in a's dtype, summed in f32.",
+        "bias [N], optional, in f32 or a's dtype; b in 16 bits while a is f32 is widened, for weights that "
+        "are stored so. y [..., M, N] in a's dtype, summed in f32.",
     .min_in = 2,
     .max_in = 3,
     .n_out = 1,
