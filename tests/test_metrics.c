@@ -52,18 +52,19 @@ static void test_exact_lines(void **state)
 {
     (void)state;
     tg_metrics *m = fresh();
-    tg_metrics_step s = {3, 0.25, 5.4375f, 3e-4f, 1.5f, 24576, 51234.5, 0.5, 160.25};
+    tg_metrics_step s = {3, 0.25, 5.4375f, 3e-4f, 1.5f, 24576, 51234.5, 0.5, 160.25, 0.0078125};
     assert_int_equal(tg_metrics_put_step(m, &s), TENG_OK);
-    s = (tg_metrics_step){4, 0.5, NAN, 3e-4f, INFINITY, (int64_t)1 << 60, 1, (double)NAN, 2};
+    s = (tg_metrics_step){4, 0.5, NAN, 3e-4f, INFINITY, (int64_t)1 << 60, 1, (double)NAN, 2, 0};
     assert_int_equal(tg_metrics_put_step(m, &s), TENG_OK);
     assert_int_equal(tg_metrics_put_eval(m, &(tg_metrics_eval){4, 4.5f, 1.25, 999}), TENG_OK);
     tg_metrics_close(&m);
     assert_null(m);
     assert_text(
         "{\"type\":\"step\",\"step\":3,\"epoch\":0.25,\"loss\":5.4375,\"lr\":0.0003,\"grad_norm\":1.5,"
-        "\"tokens\":24576,\"tokens_per_s\":51234.5,\"mfu\":0.5,\"step_ms\":160.25}\n"
+        "\"tokens\":24576,\"tokens_per_s\":51234.5,\"mfu\":0.5,\"step_ms\":160.25,\"data_wait\":0.0078125}\n"
         "{\"type\":\"step\",\"step\":4,\"epoch\":0.5,\"loss\":null,\"lr\":0.0003,\"grad_norm\":null,"
-        "\"tokens\":1152921504606846976,\"tokens_per_s\":1.0,\"mfu\":null,\"step_ms\":2.0}\n"
+        "\"tokens\":1152921504606846976,\"tokens_per_s\":1.0,\"mfu\":null,\"step_ms\":2.0,\"data_wait\":0.0}"
+        "\n"
         "{\"type\":\"eval\",\"step\":4,\"val_loss\":4.5,\"bits_per_byte\":1.25,\"tokens\":999}\n");
 }
 

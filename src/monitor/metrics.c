@@ -217,6 +217,7 @@ teng_status tg_metrics_put_step(tg_metrics *m, const tg_metrics_step *s)
     put_real(m, "tokens_per_s", s->tokens_per_s);
     put_real(m, "mfu", s->mfu);
     put_real(m, "step_ms", s->step_ms);
+    put_real(m, "data_wait", s->data_wait);
     return end(m);
 }
 

@@ -35,6 +35,7 @@ typedef struct tg_metrics_step {
     double tokens_per_s; /* since the previous line */
     double mfu;          /* fraction of the measured peak; NaN when unknown */
     double step_ms;      /* mean time of a step since the previous line */
+    double data_wait;    /* share of that time spent waiting for the batch */
 } tg_metrics_step;
 
 typedef struct tg_metrics_eval {

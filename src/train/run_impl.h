@@ -1,4 +1,5 @@
-/* Inside of a run, shared by run_open.c (making and reopening), run.c (the loop) and plan_text.c. */
+/* Inside of a run, shared by run_open.c (making and reopening), run.c (the loop), run_books.c (what people
+ * see of it) and plan_text.c. */
 #ifndef TG_TRAIN_RUN_IMPL_H
 #define TG_TRAIN_RUN_IMPL_H
 
@@ -7,6 +8,8 @@
 #include "device/cpu_info.h"
 #include "monitor/metrics.h"
 #include "train/core.h"
+
+typedef struct tg_run_books tg_run_books;
 
 struct tg_run {
     tg_config *owned; /* of a resumed run */
@@ -25,9 +28,28 @@ struct tg_run {
     bool peak_again;   /* it was measured anew during this run */
     tg_run_sink *sink;
     void *user;
-    int64_t saved_step; /* of the last checkpoint submitted, -1: none */
-    double saved_at;    /* clock seconds */
+    int64_t saved_step;  /* of the last checkpoint submitted, -1: none */
+    double saved_at;     /* clock seconds */
+    tg_run_books *books; /* of the data sink that runs; NULL: steps are told at once */
 };
+
+/* ---- what people see (run_books.c) ---- */
+void tg_run_tell(tg_run *run, const tg_run_event *event);
+void tg_run_tell_text(tg_run *run, tg_run_event_kind kind, int64_t step, const char *text);
+/* A failure to write metrics is told as a note, and the run goes on. */
+void tg_run_keep_books(tg_run *run, int64_t step, teng_status status);
+
+typedef struct tg_run_record { /* one try of a step */
+    tg_metrics_step line;
+    tg_run_event event;
+    bool counts; /* false: the batch is tried again, only the note is told */
+    char *note;  /* heap, taken over; NULL: none */
+} tg_run_record;
+/* Tells a step: at once, or between open and close by a thread that tells them in order. close waits until
+ * all are told. */
+void tg_run_put_record(tg_run *run, const tg_run_record *record);
+teng_status tg_run_open_books(tg_run *run);
+void tg_run_close_books(tg_run *run);
 
 /* Pieces that planning shares with training. */
 teng_status tg_run_open_tokenizer(const tg_config *cfg, tg_tokenizer **out);

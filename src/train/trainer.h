@@ -90,6 +90,7 @@ typedef struct tg_run_event { /* what a run tells its owner; strings valid durin
     double val_loss, bits_per_byte; /* EVAL */
     const char *text;               /* NOTE, SAMPLE, SAVED: path, SAVE_FAILED: reason */
 } tg_run_event;
+/* With data.sink, events of steps come from a thread of their own, in order; never two at a time. */
 typedef void tg_run_sink(void *user, const tg_run_event *event);
 
 /* Opens a new run folder: lock, resolved configuration, tokenizer, data, model, initial or loaded weights.
