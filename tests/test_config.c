@@ -493,7 +493,7 @@ static void set_all(void)
             value = word;
         }
         if (key->kind == TG_KIND_BOOL && strcmp(key->def, "true") == 0) value = "false";
-        if (key->kind == TG_KIND_OPT_REAL && strncmp(key->range, "[1", 2) == 0) value = "1.25";
+        if (key->kind == TG_KIND_OPT_REAL && key->range[1] == '1') value = "1.25";
         if (key->kind == TG_KIND_INT && strcmp(key->def, "3") == 0) value = "4";
         if (tg_config_set(cfg, key->name, value) != TENG_OK) fail_msg("%s", teng_error());
     }

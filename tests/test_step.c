@@ -78,7 +78,7 @@ static float **gradients(tg_core *core, tiny_data *data, size_t *n)
     const tg_source source = tiny_source(data);
     assert_int_equal(source.next(source.user, &b), TENG_OK);
     const tg_step_feed feed = {.in_desc = b.desc, .in = b.data, .in_name = b.name, .n_in = 2, .weight = 1};
-    if (tg_step_grads(core->step, &feed, &loss, grads) != TENG_OK) fail_msg("%s", teng_error());
+    if (tg_step_grads(core->step, &feed, 1, &loss, grads) != TENG_OK) fail_msg("%s", teng_error());
     return grads;
 }
 

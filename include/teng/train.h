@@ -49,6 +49,21 @@ typedef struct teng_schedule {
     double min_lr_ratio;  /* at the end, as a share of lr */
 } teng_schedule;
 
+/* fp16 only; zeros take the defaults. DYNAMIC (default of fp16): starts at 2^24, an overflow divides it by
+ * factor (2) down to minimum (1) and the batch is tried again, window (2000) steps without one multiply it.
+ * FIXED: 128. */
+typedef enum teng_loss_scale_mode {
+    TENG_LOSS_SCALE_DEFAULT, /* dynamic with fp16, else none */
+    TENG_LOSS_SCALE_NONE,
+    TENG_LOSS_SCALE_FIXED,
+    TENG_LOSS_SCALE_DYNAMIC,
+} teng_loss_scale_mode;
+typedef struct teng_loss_scale {
+    teng_loss_scale_mode mode;
+    double initial, factor, minimum;
+    int64_t window, max_overflows; /* max_overflows: dropped steps in a row that end the training (1000) */
+} teng_loss_scale;
+
 typedef struct teng_model_options {
     teng_mode mode;
     const char *device;    /* "cpu" */
@@ -57,8 +72,10 @@ typedef struct teng_model_options {
     int64_t micro_batches; /* pieces of each batch, their gradients accumulated: less memory, the same step */
     teng_optimizer optimizer;
     teng_schedule schedule;
-    size_t memory_budget;      /* bytes; a plan that needs more is refused; 0: no limit */
-    const char *const *passes; /* of GRAPH mode, as the configuration key graph.passes */
+    teng_precision precision;   /* O0: f32; patterns are borrowed until the model is destroyed */
+    teng_loss_scale loss_scale; /* of fp16 */
+    size_t memory_budget;       /* bytes; a plan that needs more is refused; 0: no limit */
+    const char *const *passes;  /* of GRAPH mode, as the configuration key graph.passes */
     int n_passes;
 } teng_model_options;
 /* GRAPH on all cores of the CPU, seed 1; AdamW (0.9, 0.95, 1e-8), decay 0.1 on weights, clip 1; constant
@@ -75,11 +92,13 @@ TENG_API void teng_model_destroy(teng_model **model);
 typedef struct teng_train_info { /* a training as callbacks see it */
     teng_model *model;
     teng_dataset *dataset;
-    int64_t step, steps;         /* done, by all calls and resumed trainings together; where this call ends */
-    double epoch;                /* passes over the data */
-    double loss, lr, grad_norm;  /* of the last step; grad_norm before clipping */
-    bool finite;                 /* false: loss or gradient was not finite, and the step changed nothing */
-    int64_t step_tokens, tokens; /* labels (or rows) trained on: in this step, in all */
+    int64_t step, steps;        /* done, by all calls and resumed trainings together; where this call ends */
+    double epoch;               /* passes over the data */
+    double loss, lr, grad_norm; /* of the last step; grad_norm before clipping */
+    bool finite; /* false: loss or gradient was not finite, and the step changed nothing; teng_model_overflow
+                    says where; with a dynamic loss scale the step is then tried again and not counted */
+    double loss_scale;            /* of the last step; 1 without one */
+    int64_t step_tokens, tokens;  /* labels (or rows) trained on: in this step, in all */
     double seconds, tokens_per_s; /* of this step */
     teng_status status;           /* in on_end: how the training ended */
     bool stop;                    /* set it to end the training after this step */
@@ -123,6 +142,9 @@ TENG_API teng_status teng_model_train(teng_model *model, teng_dataset *dataset, 
  * checkpoint's is refused. */
 TENG_API teng_status teng_model_resume(teng_model *model, teng_dataset *dataset, const char *dir);
 TENG_API int64_t teng_model_step(const teng_model *model); /* steps made */
+/* Where the last step that was dropped went wrong: pass, layer, operator, your line, tensor, how many values
+ * and the first; "" when none was. Valid until the next step. */
+TENG_API const char *teng_model_overflow(const teng_model *model);
 
 typedef struct teng_eval_info {
     double loss;           /* mean over valid labels */

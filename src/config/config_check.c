@@ -253,6 +253,46 @@ static teng_status check_optimizer(const tg_config *cfg, int64_t ranks)
     return TENG_OK;
 }
 
+/* Only fp16 needs a loss scale. The values of a resumed run are all written out, so unset is what counts. */
+static teng_status check_loss_scale(const tg_config *cfg, int64_t ranks)
+{
+    (void)ranks;
+    const char *mode = cfg->precision.loss_scale.mode;
+    const bool fixed = mode && strcmp(mode, "fixed") == 0, none = mode && strcmp(mode, "none") == 0;
+    const struct {
+        const char *key;
+        bool set, dynamic_only;
+    } given[] = {
+        {"precision.loss_scale.mode", mode && !none, false},
+        {"precision.loss_scale.initial", cfg->precision.loss_scale.initial.set, false},
+        {"precision.loss_scale.factor", cfg->precision.loss_scale.factor.set, true},
+        {"precision.loss_scale.window", cfg->precision.loss_scale.window.set, true},
+        {"precision.loss_scale.minimum", cfg->precision.loss_scale.minimum.set, true},
+        {"precision.loss_scale.max_overflows", cfg->precision.loss_scale.max_overflows.set, false},
+    };
+    const bool fp16 =
+        cfg->precision.level != TG_CFG_PRECISION_O0 && cfg->precision.dtype == TG_CFG_DTYPE16_FP16;
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
+        if (!given[i].set) continue;
+        if (!fp16)
+            return refuse(
+                cfg, given[i].key,
+                "%s is set and the run computes in %s, whose range needs no loss scale; take the key "
+                "out, or set precision.dtype=fp16 with precision.level=O1, O2, O3 or auto",
+                given[i].key, cfg->precision.level == TG_CFG_PRECISION_O0 ? "f32" : "bf16");
+        if (none || (fixed && given[i].dynamic_only))
+            return refuse(cfg, given[i].key, "%s has no meaning with precision.loss_scale.mode=%s",
+                          given[i].key, mode);
+    }
+    if (fp16 && !fixed && !none && cfg->precision.loss_scale.initial.set &&
+        cfg->precision.loss_scale.minimum.set &&
+        cfg->precision.loss_scale.minimum.value > cfg->precision.loss_scale.initial.value)
+        return refuse(cfg, "precision.loss_scale.minimum",
+                      "precision.loss_scale.minimum = %g is above precision.loss_scale.initial = %g",
+                      cfg->precision.loss_scale.minimum.value, cfg->precision.loss_scale.initial.value);
+    return TENG_OK;
+}
+
 static teng_status check_data(const tg_config *cfg, int64_t ranks)
 {
     (void)ranks;
@@ -264,9 +304,9 @@ static teng_status check_data(const tg_config *cfg, int64_t ranks)
 
 typedef teng_status check_fn(const tg_config *cfg, int64_t data_ranks);
 static check_fn *const checks[] = {
-    check_model_named, check_family_names, check_heads,   check_kv_heads, check_head_dim,
-    check_experts,     check_rope,         check_seq_len, check_buckets,  check_batch,
-    check_schedule,    check_optimizer,    check_data,
+    check_model_named, check_family_names, check_heads,      check_kv_heads, check_head_dim,
+    check_experts,     check_rope,         check_seq_len,    check_buckets,  check_batch,
+    check_schedule,    check_optimizer,    check_loss_scale, check_data,
 };
 
 teng_status tg_config_check(const tg_config *cfg, int64_t data_ranks)

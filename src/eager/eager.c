@@ -41,6 +41,8 @@ struct tg_eager {
     size_t workspace_bytes;
     size_t bytes, peak;
     TG_VEC(const void *) in;
+    tg_node_watch *watch;
+    void *watch_user;
 };
 
 tg_eager *tg_eager_create(tg_store *store, int isa)
@@ -235,7 +237,20 @@ static teng_status run_node(void *user, tg_node *node)
         v->data = updates ? node->in[updates - 1]->data : take_buffer(e, tg_desc_bytes(&v->desc));
         if (!v->data) return TENG_MEMORY;
     }
-    return run_call(e, node);
+    TG_TRY(run_call(e, node));
+    if (e->watch) {
+        void *outs[TENG_MAX_OUT];
+        for (int o = 0; o < node->n_out; o++)
+            outs[o] = node->out[o]->data;
+        if (e->watch(e->watch_user, node, outs)) e->watch = NULL;
+    }
+    return TENG_OK;
+}
+
+void tg_eager_watch(tg_eager *eager, tg_node_watch *watch, void *user)
+{
+    eager->watch = watch;
+    eager->watch_user = user;
 }
 
 void tg_eager_begin(tg_eager *eager, tg_graph *g)

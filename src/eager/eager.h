@@ -21,6 +21,9 @@ void tg_eager_end(tg_eager *eager);
 teng_status tg_eager_feed(tg_eager *eager, teng_tensor *input, const void *data);
 /* Host copy of a value, computed, fed or stored. */
 teng_status tg_eager_fetch(tg_eager *eager, teng_tensor *value, void *data, size_t bytes);
+/* watch sees each node after it has run, views aside, until it says stop (the nodes still run); NULL: none.
+ */
+void tg_eager_watch(tg_eager *eager, tg_node_watch *watch, void *user);
 /* Bytes held for values now and at most so far; kernels prepared so far. */
 size_t tg_eager_bytes(const tg_eager *eager, size_t *peak);
 size_t tg_eager_kernels(const tg_eager *eager);

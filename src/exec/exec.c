@@ -152,22 +152,38 @@ teng_status tg_exec_feed(tg_exec *exec, const char *input, const void *data)
     return tg_device_copy(exec->block->dev, NULL, TG_COPY_TO_DEVICE, to, data, tg_desc_bytes(&v->desc));
 }
 
+static teng_status run_step(const bound_step *step)
+{
+    const teng_status status = step->run(&step->args);
+    if (status == TENG_OK) return TENG_OK;
+    tg_strbuf where = {0};
+    tg_node_where(step->node, &where);
+    tg_fail_context("%s", tg_strbuf_str(&where));
+    tg_strbuf_free(&where);
+    return status;
+}
+
 teng_status tg_exec_run(tg_exec *exec, tg_phase first, tg_phase last)
 {
     if (exec->generation != exec->block->generation) bind_places(exec);
-    for (size_t k = exec->plan->phase_begin[first]; k < exec->plan->phase_begin[last + 1]; k++) {
+    for (size_t k = exec->plan->phase_begin[first]; k < exec->plan->phase_begin[last + 1]; k++)
+        if (exec->steps[k].run) TG_TRY(run_step(&exec->steps[k]));
+    return tg_stream_sync(exec->block->dev, NULL);
+}
+
+teng_status tg_exec_run_watched(tg_exec *exec, tg_phase first, tg_phase last, tg_node_watch *watch,
+                                void *user, bool *stopped)
+{
+    *stopped = false;
+    if (exec->generation != exec->block->generation) bind_places(exec);
+    for (size_t k = exec->plan->phase_begin[first]; k < exec->plan->phase_begin[last + 1] && !*stopped; k++) {
         const bound_step *step = &exec->steps[k];
         if (!step->run) continue;
-        const teng_status status = step->run(&step->args);
-        if (status != TENG_OK) {
-            tg_strbuf where = {0};
-            tg_node_where(step->node, &where);
-            tg_fail_context("%s", tg_strbuf_str(&where));
-            tg_strbuf_free(&where);
-            return status;
-        }
+        TG_TRY(run_step(step));
+        TG_TRY(tg_stream_sync(exec->block->dev, NULL));
+        *stopped = watch(user, step->node, step->args.out);
     }
-    return tg_stream_sync(exec->block->dev, NULL);
+    return TENG_OK;
 }
 
 teng_status tg_exec_fetch(tg_exec *exec, const char *output, void *data, size_t bytes)

@@ -24,6 +24,9 @@ teng_status tg_exec_feed(tg_exec *exec, const char *input, const void *data);
 bool tg_exec_has_input(const tg_exec *exec, const char *input);
 /* Runs phases first … last. A kernel's failure is reported with its layer and source line. */
 teng_status tg_exec_run(tg_exec *exec, tg_phase first, tg_phase last);
+/* The same, and watch sees each node after it has run, views aside. *stopped: watch said so. */
+teng_status tg_exec_run_watched(tg_exec *exec, tg_phase first, tg_phase last, tg_node_watch *watch,
+                                void *user, bool *stopped);
 /* Copies a named output to host memory. */
 teng_status tg_exec_fetch(tg_exec *exec, const char *output, void *data, size_t bytes);
 

@@ -114,6 +114,10 @@ void tg_node_where(const tg_node *node, tg_strbuf *out);
 /* A call as rules and kernels see it; in and out must hold node->n_in, node->n_out descriptions. */
 teng_op_call tg_node_call(const tg_node *node, teng_desc *in, teng_desc *out);
 
+/* Looks at a node that has just run; out[n_out] is where its outputs lie. True: seen enough, run no further.
+ */
+typedef bool tg_node_watch(void *user, const tg_node *node, void *const *out);
+
 /* ---- trace: what the thread is building now ---- */
 /* Stands between the model's calls and the graph (mixed precision): before may replace operands, after may
  * put another value in the place of output 0. */

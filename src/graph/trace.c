@@ -56,48 +56,54 @@ const tg_frame *tg_frame_push(tg_graph *g, teng_src at, const tg_frame *caller)
     return frame;
 }
 
-teng_tensor *teng_apply(teng_src at, const teng_op_spec *op, const void *attr, int n_in,
-                        teng_tensor *const *in, teng_tensor **out)
+/* The graph that all operands belong to, else the current trace's; NULL and an error when there is none. */
+static tg_graph *graph_of(teng_src at, const teng_op_spec *op, int n_in, teng_tensor *const *in)
 {
     tg_graph *g = n_in > 0 && in[0] ? in[0]->graph : current ? current->graph : NULL;
+    const char *file = at.file ? at.file : "?";
     for (int i = 0; i < n_in; i++) {
         if (!in[i]) {
             if (teng_error_status() == TENG_OK)
-                tg_fail(TENG_INVALID, "%s: operand %d is NULL (%s:%d)", op->name, i, at.file ? at.file : "?",
-                        at.line);
+                tg_fail(TENG_INVALID, "%s: operand %d is NULL (%s:%d)", op->name, i, file, at.line);
             return NULL;
         }
         if (in[i]->graph != g) {
-            tg_fail(TENG_INVALID, "%s: operands belong to different graphs (%s:%d)", op->name,
-                    at.file ? at.file : "?", at.line);
+            tg_fail(TENG_INVALID, "%s: operands belong to different graphs (%s:%d)", op->name, file, at.line);
             return NULL;
         }
     }
-    if (!g) {
-        tg_fail(TENG_STATE, "%s: called outside a model's forward function (%s:%d)", op->name,
-                at.file ? at.file : "?", at.line);
-        return NULL;
-    }
+    if (!g)
+        tg_fail(TENG_STATE, "%s: called outside a model's forward function (%s:%d)", op->name, file, at.line);
+    return g;
+}
+
+/* The operands as the trace's hook wants them, of the graph's arena. */
+static teng_tensor *const *adapt(const tg_trace_hook *hook, teng_src at, const teng_op_spec *op,
+                                 const void *attr, int n_in, teng_tensor *const *in)
+{
+    teng_tensor **adapted = tg_arena_alloc(current->graph->arena, sizeof *adapted * (size_t)(n_in + 1));
+    if (!adapted) return NULL;
+    for (int i = 0; i < n_in; i++)
+        adapted[i] = in[i];
+    return hook->before(hook->user, op, attr, at, n_in, adapted) == TENG_OK ? adapted : NULL;
+}
+
+teng_tensor *teng_apply(teng_src at, const teng_op_spec *op, const void *attr, int n_in,
+                        teng_tensor *const *in, teng_tensor **out)
+{
+    tg_graph *g = graph_of(at, op, n_in, in);
+    if (!g) return NULL;
     const bool traced = current && current->graph == g;
     const tg_trace_hook *hook = traced ? current->hook : NULL;
     const tg_frame *frame = traced ? current->frame : NULL;
     if (at.file) frame = tg_frame_push(g, at, frame);
-    if (hook) {
-        teng_tensor **adapted = tg_arena_alloc(g->arena, sizeof *adapted * (size_t)(n_in + 1));
-        if (!adapted) return NULL;
-        for (int i = 0; i < n_in; i++)
-            adapted[i] = in[i];
-        if (hook->before(hook->user, op, attr, at, n_in, adapted) != TENG_OK) return NULL;
-        in = adapted;
-    }
+    if (hook && !(in = adapt(hook, at, op, attr, n_in, in))) return NULL;
     tg_node *node = tg_graph_append(g, op, attr, n_in, in, traced ? current->scope : "", frame,
                                     traced ? current->phase : TG_FORWARD);
     if (!node) return NULL;
     teng_tensor *first = hook ? hook->after(hook->user, node) : node->out[0];
-    if (!first) return NULL;
-    if (out)
-        for (int o = 0; o < node->n_out; o++)
-            out[o] = o ? node->out[o] : first;
+    for (int o = 0; out && first && o < node->n_out; o++)
+        out[o] = o ? node->out[o] : first;
     return first;
 }
 

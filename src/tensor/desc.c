@@ -59,6 +59,20 @@ char *teng_desc_text(char *buf, const teng_desc *desc)
     return tg_desc_text(buf, desc);
 }
 
+char *tg_desc_index_text(char *buf, const teng_desc *d, int64_t flat)
+{
+    int64_t at[TENG_MAX_DIMS] = {0};
+    for (int i = d->ndim - 1; i >= 0; i--) {
+        at[i] = flat % d->dims[i];
+        flat /= d->dims[i];
+    }
+    int len = snprintf(buf, TG_INDEX_TEXT, "[");
+    for (int i = 0; i < d->ndim; i++)
+        len += snprintf(buf + len, TG_INDEX_TEXT - (size_t)len, i ? ",%lld" : "%lld", (long long)at[i]);
+    snprintf(buf + len, TG_INDEX_TEXT - (size_t)len, "]");
+    return buf;
+}
+
 /* One dimension at *at; false when there is no digit or the number does not fit. */
 static bool parse_dim(const char **at, int64_t *out)
 {

@@ -20,6 +20,10 @@ int tg_desc_axis(const teng_desc *d, int64_t axis);
 char *tg_desc_text(char *buf, const teng_desc *d);
 teng_status tg_desc_parse(const char *text, teng_desc *out, const char **end);
 
+/* "[1,17,203]": the place of element `flat`. Returns buf. */
+#define TG_INDEX_TEXT 192
+char *tg_desc_index_text(char *buf, const teng_desc *d, int64_t flat);
+
 /* Integer, unsigned and bool dtypes are exact; floats round to nearest even; f64 → bf16/f16 goes once. */
 bool tg_dtype_is_float(teng_dtype t);
 void tg_convert(teng_dtype to, void *dst, teng_dtype from, const void *src, int64_t n);

@@ -38,6 +38,8 @@ teng_status tg_core_create(teng_cell *cell, const char *device, int threads, con
     c->cell = cell;
     c->options = *options;
     if (c->options.micro_batches < 1) c->options.micro_batches = 1;
+    c->options.loss_scale = tg_loss_scale_fill(c->options.loss_scale);
+    c->scale = tg_loss_scale_begin(&c->options.loss_scale);
     c->cuts = tg_calloc((size_t)c->options.micro_batches, sizeof *c->cuts);
     c->feeds = tg_calloc((size_t)c->options.micro_batches, sizeof *c->feeds);
     teng_status status = c->cuts && c->feeds ? tg_device_open(device, threads, &c->dev) : TENG_MEMORY;
@@ -99,6 +101,20 @@ static tg_step_feed feed_of(const tg_source_batch *b, const cut *c)
         .in_desc = c->desc, .in = c->data, .in_name = b->name, .n_in = b->n_in, .weight = 1.0};
 }
 
+/* Books of a step that ran; of one that was dropped also where it went wrong. */
+static teng_status note_result(tg_core *core, const tg_step_result *r, tg_core_result *out)
+{
+    out->loss = r->loss;
+    out->grad_norm = r->grad_norm;
+    out->finite = r->finite;
+    out->scale = core->scale.scale;
+    if (!r->finite)
+        TG_TRY(tg_step_find_overflow(core->step, core->applied + 1, core->scale.scale, core->feeds,
+                                     &core->overflow));
+    out->again = tg_loss_scale_adjust(&core->scale, &core->options.loss_scale, r->finite, r->loss_finite);
+    return TENG_OK;
+}
+
 static teng_status train_cuts(tg_core *core, const tg_source_batch *b, double lr, tg_core_result *out)
 {
     cut *cuts = core->cuts;
@@ -115,11 +131,8 @@ static teng_status train_cuts(tg_core *core, const tg_source_batch *b, double lr
     for (int64_t m = 0; m < k; m++)
         feeds[m].weight = valid ? (double)cuts[m].valid / (double)valid : 0.0;
     tg_step_result r;
-    TG_TRY(tg_step_train(core->step, core->applied + 1, lr, feeds, &r));
-    out->loss = r.loss;
-    out->grad_norm = r.grad_norm;
-    out->finite = r.finite;
-    return TENG_OK;
+    TG_TRY(tg_step_train(core->step, core->applied + 1, lr, core->scale.scale, feeds, &r));
+    return note_result(core, &r, out);
 }
 
 teng_status tg_core_train_step(tg_core *core, const tg_source *source, double lr, tg_core_result *out)
@@ -127,6 +140,7 @@ teng_status tg_core_train_step(tg_core *core, const tg_source *source, double lr
     const int64_t k = core->options.micro_batches;
     const double begin = tg_clock_seconds();
     tg_source_batch b = {0};
+    if (core->again) TG_TRY(source->seek(source->user, core->cursor));
     TG_TRY(source->next(source->user, &b));
     out->wait_s = tg_clock_seconds() - begin;
     if (b.n_in < 1 || b.desc[0].ndim < 1)
@@ -135,12 +149,40 @@ teng_status tg_core_train_step(tg_core *core, const tg_source *source, double lr
         return tg_fail(TENG_INVALID, "train.micro_batches=%lld does not divide the batch of %lld sequences",
                        (long long)k, (long long)b.desc[0].dims[0]);
     TG_TRY(train_cuts(core, &b, lr, out));
+    core->again = out->again;
+    if (out->again) return TENG_OK;
     core->done++;
     core->applied += out->finite;
     core->tokens += out->tokens;
     core->epoch = b.epoch;
     core->cursor = source->cursor(source->user);
     return TENG_OK;
+}
+
+void tg_core_dropped_text(const tg_core *core, const tg_core_result *r, tg_strbuf *out)
+{
+    const tg_overflow *o = &core->overflow;
+    tg_strbuf_printf(
+        out, "step %lld was dropped: loss %g, gradient norm %g; weights and optimizer are unchanged; ",
+        (long long)core->done + r->again, r->loss, isnan(r->grad_norm) ? (double)NAN : r->grad_norm);
+    if (o->found && core->options.micro_batches > 1)
+        tg_strbuf_printf(out, "micro-batch %lld, ", (long long)o->micro_batch);
+    tg_strbuf_puts(out, o->text);
+    if (core->options.loss_scale.mode == TG_SCALE_NONE) return;
+    tg_strbuf_printf(out, "; the loss scale was %g", r->scale);
+    if (r->again) tg_strbuf_printf(out, ", the same batch is tried again with %g", core->scale.scale);
+}
+
+teng_status tg_core_check_dropped(const tg_core *core)
+{
+    if (core->scale.in_row < core->options.loss_scale.max_overflows) return TENG_OK;
+    return tg_fail(
+        TENG_NUMERIC,
+        "%lld steps in a row had a loss or gradient that is not finite: lower optimizer.lr, or look "
+        "at the data%s; the last checkpoint is from before. The last of them: %s",
+        (long long)core->scale.in_row,
+        core->options.loss_scale.mode == TG_SCALE_NONE ? "" : ", or train in bf16 (precision.dtype=bf16)",
+        core->overflow.text);
 }
 
 /* ---- evaluation ---- */

@@ -6,10 +6,10 @@
 #define TG_TRAIN_CORE_H
 
 #include "ckpt/checkpoint.h"
+#include "train/overflow.h"
 #include "train/trainer.h"
 
 #define TG_CORE_MAX_IN 8
-#define TG_CORE_MAX_DROPPED 100 /* dropped steps in a row before a training gives up */
 
 /* One batch on the host, whole: the core cuts it into micro-batches along dimension 0 of every input. */
 typedef struct tg_source_batch {
@@ -44,11 +44,16 @@ typedef struct tg_core {
     double epoch;
     uint64_t
         cursor; /* of the source, after the last step that was done: a batch whose step failed comes again */
+    tg_loss_scale scale;
+    bool again;           /* the last batch overflowed and comes again with a smaller loss scale */
+    tg_overflow overflow; /* of the last step that was dropped */
 } tg_core;
 
 typedef struct tg_core_result {
     double loss, grad_norm;
-    bool finite;    /* false: the step was dropped */
+    bool finite;    /* false: the step was dropped; core->overflow says where it went wrong */
+    bool again;     /* and does not count: the next step takes the same batch */
+    double scale;   /* the loss scale of this step */
     int64_t tokens; /* in this step */
     double wait_s;  /* waiting for the batch */
 } tg_core_result;
@@ -78,6 +83,10 @@ teng_status tg_core_folder_items(tg_core *core, tg_arena *arena, tg_folder_items
 teng_status tg_core_read_tensor(tg_core *core, const tg_st_tensor *t, const teng_desc *want, void *to);
 /* Takes one batch from the source and makes one optimizer step. */
 teng_status tg_core_train_step(tg_core *core, const tg_source *source, double lr, tg_core_result *out);
+/* "step 12 was dropped: …" for people, after a result that is not finite. */
+void tg_core_dropped_text(const tg_core *core, const tg_core_result *result, tg_strbuf *out);
+/* TENG_NUMERIC when too many steps in a row were dropped. */
+teng_status tg_core_check_dropped(const tg_core *core);
 
 /* Mean loss over batches of a pass (max_batches 0: all), weighted by valid labels. next gives n_in == 0 at
  * the end. With tokenizer, *bytes is the text bytes of the scored labels (0 without one). */

@@ -65,7 +65,8 @@ teng_status tg_core_state_json(const tg_core *core, json_t *state)
                        json_object_set_new(state, "cursor", json_integer((json_int_t)core->cursor)) |
                        json_object_set_new(state, "seed", json_integer((json_int_t)core->options.seed)) |
                        json_object_set_new(state, "epoch", json_real(core->epoch));
-    return failed ? tg_fail(TENG_MEMORY, "out of memory for the checkpoint's state") : TENG_OK;
+    if (failed) return tg_fail(TENG_MEMORY, "out of memory for the checkpoint's state");
+    return core->options.loss_scale.mode == TG_SCALE_NONE ? TENG_OK : tg_loss_scale_save(&core->scale, state);
 }
 
 teng_status tg_core_open_writer(const tg_core *core, const char *root, int keep_max, bool async,
@@ -121,6 +122,8 @@ teng_status tg_core_restore(tg_core *core, const tg_ckpt *ck, const tg_source *s
     TG_TRY(tg_json_get_int(state, "state.json", "applied_steps", true, &applied));
     TG_TRY(tg_json_get_int(state, "state.json", "tokens", true, &tokens));
     TG_TRY(tg_json_get_real(state, "state.json", "epoch", true, &epoch));
+    if (core->options.loss_scale.mode != TG_SCALE_NONE)
+        TG_TRY(tg_loss_scale_load(&core->scale, state, "state.json"));
     core->done = tg_ckpt_step(ck);
     core->applied = applied;
     core->tokens = tokens;

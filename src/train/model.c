@@ -70,6 +70,23 @@ static teng_status check_options(const teng_model_options *o)
     return TENG_OK;
 }
 
+static tg_loss_scale_options loss_scale(const teng_model_options *o)
+{
+    static const tg_loss_scale_mode modes[] = {[TENG_LOSS_SCALE_NONE] = TG_SCALE_NONE,
+                                               [TENG_LOSS_SCALE_FIXED] = TG_SCALE_FIXED,
+                                               [TENG_LOSS_SCALE_DYNAMIC] = TG_SCALE_DYNAMIC};
+    const teng_loss_scale *l = &o->loss_scale;
+    const bool fp16 = o->precision.level != TENG_O0 && o->precision.dtype == TENG_F16;
+    return (tg_loss_scale_options){.mode = l->mode == TENG_LOSS_SCALE_DEFAULT
+                                               ? (fp16 ? TG_SCALE_DYNAMIC : TG_SCALE_NONE)
+                                               : modes[l->mode],
+                                   .initial = l->initial,
+                                   .factor = l->factor,
+                                   .minimum = l->minimum,
+                                   .window = l->window,
+                                   .max_overflows = l->max_overflows};
+}
+
 static tg_step_options step_options(const teng_model_options *o, const char *const *passes)
 {
     const teng_optimizer *p = &o->optimizer;
@@ -90,6 +107,8 @@ static tg_step_options step_options(const teng_model_options *o, const char *con
         .passes = passes,
         .n_passes = (size_t)o->n_passes,
         .memory_budget = o->memory_budget,
+        .precision = o->precision,
+        .loss_scale = loss_scale(o),
         .seed = o->seed,
     };
 }
@@ -149,6 +168,11 @@ int64_t teng_model_step(const teng_model *model)
     return model->core->done;
 }
 
+const char *teng_model_overflow(const teng_model *model)
+{
+    return model->core->overflow.text;
+}
+
 teng_status tg_model_ready(teng_model *model)
 {
     return tg_core_init(model->core, model->seed);
@@ -171,7 +195,6 @@ typedef struct training {
     int n, begun;
     teng_train_info info;
     tg_schedule schedule;
-    int dropped; /* in a row */
 } training;
 
 static teng_status begin(training *t)
@@ -197,6 +220,7 @@ static teng_status one_step(training *t)
     info->step = core->done;
     info->epoch = core->epoch;
     info->loss = r.loss;
+    info->loss_scale = r.scale;
     info->grad_norm = r.grad_norm;
     info->finite = r.finite;
     info->step_tokens = r.tokens;
@@ -205,13 +229,7 @@ static teng_status one_step(training *t)
         teng_callback *c = &t->callbacks[i];
         TG_TRY(call_back(c, c->on_step, info));
     }
-    t->dropped = r.finite ? 0 : t->dropped + 1;
-    if (t->dropped < TG_CORE_MAX_DROPPED) return TENG_OK;
-    return tg_fail(
-        TENG_NUMERIC,
-        "%d steps in a row had a loss (now %g) or gradient norm (%g) that is not finite: lower the "
-        "learning rate, or look at the data",
-        t->dropped, r.loss, r.grad_norm);
+    return tg_core_check_dropped(core);
 }
 
 static teng_status end(training *t, teng_status status)

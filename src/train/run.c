@@ -141,7 +141,6 @@ static teng_status evaluate_and_tell(tg_run *run)
 typedef struct pace {
     double begin, last; /* clock seconds: of the loop, of the last step */
     int64_t first_step;
-    int dropped; /* in a row */
 } pace;
 
 /* A rate above the peak means that the peak was measured while the machine was busy: it is measured again,
@@ -187,27 +186,23 @@ static void tell_step(tg_run *run, pace *p, const tg_core_result *r, double lr)
     p->last = now;
 }
 
+static teng_status tell_dropped(tg_run *run, const tg_core_result *r)
+{
+    tg_strbuf text = {0};
+    tg_core_dropped_text(run->core, r, &text);
+    keep_books(run, tg_metrics_put_note(run->metrics, run->core->done, tg_strbuf_str(&text)));
+    tell_text(run, TG_RUN_NOTE, tg_strbuf_str(&text));
+    tg_strbuf_free(&text);
+    return tg_core_check_dropped(run->core);
+}
+
 static teng_status one_step(tg_run *run, pace *p)
 {
     const double lr = tg_schedule_lr(run->cfg, run->core->done + 1);
     tg_core_result r;
     TG_TRY(tg_core_train_step(run->core, &run->source, lr, &r));
-    tell_step(run, p, &r, lr);
-    if (r.finite) {
-        p->dropped = 0;
-        return TENG_OK;
-    }
-    char text[200];
-    snprintf(text, sizeof text,
-             "step %lld was dropped: loss %g, gradient norm %g; weights and optimizer are unchanged",
-             (long long)run->core->done, r.loss, r.grad_norm);
-    keep_books(run, tg_metrics_put_note(run->metrics, run->core->done, text));
-    tell_text(run, TG_RUN_NOTE, text);
-    if (++p->dropped < TG_CORE_MAX_DROPPED) return TENG_OK;
-    return tg_fail(TENG_NUMERIC,
-                   "%d steps in a row had a loss or gradient that is not finite: lower optimizer.lr, or look "
-                   "at the data; the last checkpoint is from before",
-                   TG_CORE_MAX_DROPPED);
+    if (!r.again) tell_step(run, p, &r, lr);
+    return r.finite ? TENG_OK : tell_dropped(run, &r);
 }
 
 static bool is_over(const tg_run *run, const pace *p)

@@ -99,6 +99,21 @@ teng_status tg_run_open_model(const tg_config *cfg, const tg_tokenizer *tokenize
     return TENG_OK;
 }
 
+static tg_loss_scale_options loss_scale_options(const tg_config *cfg)
+{
+    const char *mode = cfg->precision.loss_scale.mode;
+    tg_loss_scale_options o = {.initial = cfg->precision.loss_scale.initial.value,
+                               .factor = cfg->precision.loss_scale.factor.value,
+                               .minimum = cfg->precision.loss_scale.minimum.value,
+                               .window = cfg->precision.loss_scale.window.value,
+                               .max_overflows = cfg->precision.loss_scale.max_overflows.value};
+    const bool fp16 =
+        cfg->precision.level != TG_CFG_PRECISION_O0 && cfg->precision.dtype == TG_CFG_DTYPE16_FP16;
+    if (fp16 && (!mode || strcmp(mode, "dynamic") == 0)) o.mode = TG_SCALE_DYNAMIC;
+    if (fp16 && mode && strcmp(mode, "fixed") == 0) o.mode = TG_SCALE_FIXED;
+    return o;
+}
+
 tg_step_options tg_run_step_options(const tg_config *cfg)
 {
     return (tg_step_options){
@@ -118,6 +133,11 @@ tg_step_options tg_run_step_options(const tg_config *cfg)
         .passes = cfg->graph.passes.items,
         .n_passes = cfg->graph.passes.count,
         .memory_budget = cfg->memory.budget,
+        .precision = {.level = (teng_precision_level)cfg->precision.level,
+                      .dtype = cfg->precision.dtype == TG_CFG_DTYPE16_FP16 ? TENG_F16 : TENG_BF16,
+                      .keep_fp32 = cfg->precision.keep_fp32.items,
+                      .n_keep_fp32 = (int)cfg->precision.keep_fp32.count},
+        .loss_scale = loss_scale_options(cfg),
         .seed = (uint64_t)cfg->context.seed,
     };
 }

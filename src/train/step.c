@@ -25,7 +25,8 @@ teng_status tg_step_create(teng_cell *root, tg_store *store, const tg_step_optio
                    .store = store,
                    .options = *options,
                    .isa = tg_cpu_isa_current(),
-                   .dropout_key = tg_rng_key(options->seed, "dropout")};
+                   .dropout_key = tg_rng_key(options->seed, "dropout"),
+                   .loss_scale = 1};
     teng_status status = tg_nn_params(root, &s->params, &s->n_params);
     s->work = tg_calloc(s->n_params + 1, sizeof *s->work);
     s->wrt = tg_calloc(s->n_params + 1, sizeof(teng_tensor *));
@@ -118,7 +119,8 @@ teng_status tg_step_build(tg_step *s, tg_graph *g, const tg_step_feed *shapes, t
         if (!in[i]) return teng_error_status();
         if (feed) TG_TRY(feed(user, in[i], i));
     }
-    *value = tg_nn_trace(s->root, g, in, n_in, kind == TG_STEP_TRAIN && !s->options.no_dropout);
+    *value = tg_nn_trace_mixed(s->root, g, in, n_in, kind == TG_STEP_TRAIN && !s->options.no_dropout,
+                               &s->options.precision);
     if (!*value) return teng_error_status();
     if (kind == TG_STEP_FORWARD) return TENG_OK;
     if ((*value)->desc.ndim != 0 || (*value)->desc.dtype != TENG_F32) {
@@ -227,9 +229,20 @@ void tg_step_scalars(const tg_step *s, int64_t step, double lr, float out[4])
     out[3] = 0.0F;
 }
 
-float tg_step_unscale(double loss)
+float tg_step_seed(const tg_step *s, double weight)
 {
-    return isfinite(loss) ? 1.0F : NAN;
+    return (float)(weight * s->loss_scale);
+}
+
+float tg_step_unscale(const tg_step *s, double loss)
+{
+    return isfinite(loss) ? (float)(1 / s->loss_scale) : NAN;
+}
+
+tg_step_result tg_step_result_of(double loss, float norm)
+{
+    return (tg_step_result){(double)(float)loss, (double)norm, isfinite(loss) && isfinite(norm),
+                            isfinite(loss)};
 }
 
 void tg_step_rng(const tg_step *s, int64_t step, int64_t m, uint64_t out[2])
@@ -245,40 +258,49 @@ static teng_status feed_inputs(tg_exec *e, const tg_step_feed *feed, int n_in)
     return TENG_OK;
 }
 
-static teng_status run_micro_batch(tg_step *s, tg_exec *e, int64_t step, int64_t m, const tg_step_feed *feed,
-                                   float *loss)
+static teng_status feed_micro_batch(tg_step *s, tg_exec *e, int64_t step, int64_t m, const tg_step_feed *feed)
 {
-    const float weight = (float)feed->weight, keep = m ? 1.0F : 0.0F;
+    const float weight = tg_step_seed(s, feed->weight), keep = m ? 1.0F : 0.0F;
     uint64_t rng[2];
     tg_step_rng(s, step, m, rng);
     TG_TRY(feed_inputs(e, feed, feed->n_in));
     TG_TRY(tg_exec_feed(e, TG_STEP_WEIGHT, &weight));
     if (tg_exec_has_input(e, TG_OPTIM_KEEP)) TG_TRY(tg_exec_feed(e, TG_OPTIM_KEEP, &keep));
-    if (tg_exec_has_input(e, TG_STEP_RNG)) TG_TRY(tg_exec_feed(e, TG_STEP_RNG, rng));
-    TG_TRY(tg_exec_run(e, TG_FORWARD, TG_BACKWARD));
-    return tg_exec_fetch(e, "loss", loss, sizeof *loss);
+    return tg_exec_has_input(e, TG_STEP_RNG) ? tg_exec_feed(e, TG_STEP_RNG, rng) : TENG_OK;
 }
 
-teng_status tg_step_train(tg_step *s, int64_t step, double lr, const tg_step_feed *feeds, tg_step_result *out)
+teng_status tg_step_ready_micro_batch(tg_step *s, int64_t step, int64_t m, const tg_step_feed *feed,
+                                      tg_exec **exec)
 {
+    tg_compiled *c;
+    TG_TRY(find_compiled(s, feed, TG_STEP_TRAIN, true, &c));
+    *exec = c->exec;
+    return feed_micro_batch(s, c->exec, step, m, feed);
+}
+
+teng_status tg_step_train(tg_step *s, int64_t step, double lr, double loss_scale, const tg_step_feed *feeds,
+                          tg_step_result *out)
+{
+    s->loss_scale = loss_scale;
     if (s->options.pynative) return tg_step_eager_train(s, step, lr, feeds, out);
     double total = 0;
-    tg_compiled *c = NULL;
+    tg_exec *e = NULL;
     for (int64_t m = 0; m < s->options.micro_batches; m++) {
         float loss;
-        TG_TRY(find_compiled(s, &feeds[m], TG_STEP_TRAIN, true, &c));
-        TG_TRY(run_micro_batch(s, c->exec, step, m, &feeds[m], &loss));
+        TG_TRY(tg_step_ready_micro_batch(s, step, m, &feeds[m], &e));
+        TG_TRY(tg_exec_run(e, TG_FORWARD, TG_BACKWARD));
+        TG_TRY(tg_exec_fetch(e, "loss", &loss, sizeof loss));
         total += feeds[m].weight * (double)loss;
     }
-    if (!c) return tg_fail(TENG_INVALID, "a step needs at least one micro-batch");
+    if (!e) return tg_fail(TENG_INVALID, "a step needs at least one micro-batch");
     float scalars[4], norm;
-    const float unscale = tg_step_unscale(total);
+    const float unscale = tg_step_unscale(s, total);
     tg_step_scalars(s, step, lr, scalars);
-    TG_TRY(tg_exec_feed(c->exec, TG_OPTIM_SCALARS, scalars));
-    TG_TRY(tg_exec_feed(c->exec, TG_OPTIM_UNSCALE, &unscale));
-    TG_TRY(tg_exec_run(c->exec, TG_UPDATE, TG_UPDATE));
-    TG_TRY(tg_exec_fetch(c->exec, "grad_norm", &norm, sizeof norm));
-    *out = (tg_step_result){(double)(float)total, (double)norm, isfinite(total) && isfinite(norm)};
+    TG_TRY(tg_exec_feed(e, TG_OPTIM_SCALARS, scalars));
+    TG_TRY(tg_exec_feed(e, TG_OPTIM_UNSCALE, &unscale));
+    TG_TRY(tg_exec_run(e, TG_UPDATE, TG_UPDATE));
+    TG_TRY(tg_exec_fetch(e, "grad_norm", &norm, sizeof norm));
+    *out = tg_step_result_of(total, norm);
     return TENG_OK;
 }
 
@@ -308,11 +330,13 @@ teng_status tg_step_forward(tg_step *s, const tg_step_feed *feed, float *out, si
     return tg_exec_fetch(c->exec, "value", out, out_bytes);
 }
 
-teng_status tg_step_grads(tg_step *s, const tg_step_feed *feed, double *loss, float *const *grads)
+teng_status tg_step_grads(tg_step *s, const tg_step_feed *feed, double loss_scale, double *loss,
+                          float *const *grads)
 {
+    s->loss_scale = loss_scale;
     if (s->options.pynative) return tg_step_eager_grads(s, feed, loss, grads);
     float value;
-    const float weight = 1.0F;
+    const float weight = tg_step_seed(s, 1);
     tg_compiled *c;
     TG_TRY(find_compiled(s, feed, TG_STEP_GRADS, true, &c));
     TG_TRY(feed_inputs(c->exec, feed, feed->n_in));

@@ -32,6 +32,7 @@ struct tg_step {
     tg_eager *eager;
     tg_strbuf report;
     uint64_t dropout_key;
+    double loss_scale; /* of the step that runs */
 };
 
 /* Traces the root on inputs shaped like the feed and, for TRAIN and GRADS, appends backward (TRAIN also
@@ -44,14 +45,21 @@ tg_optim_options tg_step_optim(const tg_step *s);
 
 /* Host values of the inputs that the optimizer and dropout read at optimizer step `step`, micro-batch m. */
 void tg_step_scalars(const tg_step *s, int64_t step, double lr, float out[4]);
-/* Undoes a loss scale. NaN for a loss that is not finite: the norm is then NaN too, which drops the update.
- */
-float tg_step_unscale(double loss);
+/* The seed of backward: a micro-batch's weight times the loss scale; and what undoes the scale, NaN for a
+ * loss that is not finite: the norm is then NaN too, which drops the update. */
+float tg_step_seed(const tg_step *s, double weight);
+float tg_step_unscale(const tg_step *s, double loss);
+tg_step_result tg_step_result_of(double loss, float norm);
+/* GRAPH: the executor of a training micro-batch, compiled if need be and fed. */
+teng_status tg_step_ready_micro_batch(tg_step *s, int64_t step, int64_t m, const tg_step_feed *feed,
+                                      tg_exec **exec);
 void tg_step_rng(const tg_step *s, int64_t step, int64_t m, uint64_t out[2]);
 
 /* Eager twins (step_eager.c). */
 teng_status tg_step_eager_train(tg_step *s, int64_t step, double lr, const tg_step_feed *feeds,
                                 tg_step_result *out);
+/* The forward and backward passes of a training step alone, for a watch. */
+teng_status tg_step_eager_passes(tg_step *s, int64_t step, const tg_step_feed *feed, int64_t m);
 teng_status tg_step_eager_run(tg_step *s, const tg_step_feed *feed, tg_step_kind kind, void *out,
                               size_t bytes);
 teng_status tg_step_eager_grads(tg_step *s, const tg_step_feed *feed, double *loss, float *const *grads);

@@ -8,7 +8,6 @@
 #include "base/fail.h"
 #include "tensor/desc.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,7 +19,7 @@ typedef struct eager_feed {
 static teng_status give_input(void *user, teng_tensor *input, int index)
 {
     const eager_feed *f = user;
-    const float weight = (float)f->feed->weight;
+    const float weight = tg_step_seed(f->s, f->feed->weight);
     return tg_eager_feed(f->s->eager, input, index < 0 ? (const void *)&weight : f->feed->in[index]);
 }
 
@@ -35,7 +34,7 @@ static teng_status give_named(tg_step *s, tg_graph *g, const char *name, const t
 static teng_status give_update_inputs(tg_step *s, tg_graph *g, int64_t step, double lr, double loss)
 {
     float scalars[4];
-    const float unscale = tg_step_unscale(loss);
+    const float unscale = tg_step_unscale(s, loss);
     const int64_t four = 4;
     const teng_desc vector = tg_desc_make(TENG_F32, 1, &four), scalar = tg_desc_make(TENG_F32, 0, NULL);
     tg_step_scalars(s, step, lr, scalars);
@@ -139,8 +138,19 @@ teng_status tg_step_eager_train(tg_step *s, int64_t step, double lr, const tg_st
         TG_TRY(train_accumulated(s, step, lr, feeds, &total, &norm));
     else
         TG_TRY(train_whole(s, step, lr, feeds, &total, &norm));
-    *out = (tg_step_result){(double)(float)total, (double)norm, isfinite(total) && isfinite(norm)};
+    *out = tg_step_result_of(total, norm);
     return TENG_OK;
+}
+
+teng_status tg_step_eager_passes(tg_step *s, int64_t step, const tg_step_feed *feed, int64_t m)
+{
+    float loss;
+    int n;
+    tg_graph *g = eager_graph(s, "train");
+    const teng_status status = g ? train_micro_batch(s, g, step, m, feed, &loss, &n) : TENG_MEMORY;
+    tg_graph_destroy(&g);
+    tg_eager_end(s->eager);
+    return status;
 }
 
 teng_status tg_step_eager_run(tg_step *s, const tg_step_feed *feed, tg_step_kind kind, void *out,

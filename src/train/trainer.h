@@ -13,6 +13,7 @@
 #include "device/store.h"
 #include "nn/cell.h"
 #include "plan/plan.h"
+#include "train/loss_scale.h"
 
 /* ---- one step: compiled plans or eager execution behind one door (train/step.c) ---- */
 typedef struct tg_step tg_step;
@@ -28,6 +29,8 @@ typedef struct tg_step_options {
     uint64_t seed;
     double flops_per_s, bytes_per_s; /* of this machine, for the plan's forecast; 0: none */
     bool no_dropout;                 /* train without it, as reference values were made */
+    teng_precision precision;        /* its patterns are borrowed */
+    tg_loss_scale_options loss_scale;
 } tg_step_options;
 typedef struct tg_step_feed { /* one micro-batch; host memory */
     const teng_desc *in_desc; /* [n_in] */
@@ -39,23 +42,26 @@ typedef struct tg_step_feed { /* one micro-batch; host memory */
 typedef struct tg_step_result {
     double loss; /* Σ weight · loss, rounded to float */
     double grad_norm;
-    bool finite;
+    bool finite, loss_finite; /* all; the forward pass alone */
 } tg_step_result;
 /* root and store are borrowed. Planning touches no parameter: the store gets entries when a step first runs.
  */
 teng_status tg_step_create(teng_cell *root, tg_store *store, const tg_step_options *options, tg_step **out);
 void tg_step_destroy(tg_step **step);
 /* One optimizer step number `step` (from 1, for bias correction and dropout) over feeds[micro_batches]. A
- * loss or norm that is not finite leaves parameters and states as they were: result->finite is false. */
-teng_status tg_step_train(tg_step *s, int64_t step, double lr, const tg_step_feed *feeds,
+ * loss or norm that is not finite leaves parameters and states as they were: result->finite is false.
+ * Backward starts from loss_scale (1: none), which the update divides out of gradients and norm. */
+teng_status tg_step_train(tg_step *s, int64_t step, double lr, double loss_scale, const tg_step_feed *feeds,
                           tg_step_result *out);
 /* Forward only, no dropout: the loss of one batch; with logits (host f32, the size of the root's value) when
  * loss is NULL the root is called without its last operand. */
 teng_status tg_step_eval(tg_step *s, const tg_step_feed *feed, double *loss);
 teng_status tg_step_forward(tg_step *s, const tg_step_feed *feed, float *out, size_t out_bytes);
 /* The loss of one batch without dropout and its gradients, of every parameter in the order of tg_nn_params:
- * grads[i] is host f32, zeros where the loss does not depend on the parameter. Nothing is updated. */
-teng_status tg_step_grads(tg_step *s, const tg_step_feed *feed, double *loss, float *const *grads);
+ * grads[i] is host f32, times loss_scale, zeros where the loss does not depend on the parameter. Nothing is
+ * updated. */
+teng_status tg_step_grads(tg_step *s, const tg_step_feed *feed, double loss_scale, double *loss,
+                          float *const *grads);
 /* The plan for these input shapes (made when absent), for listings; train or eval. NULL in pynative. */
 teng_status tg_step_plan(tg_step *s, const tg_step_feed *shapes, bool training, const tg_plan **out);
 /* Text of each pass run when that plan was made: "name: what it changed". */

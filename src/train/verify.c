@@ -198,20 +198,6 @@ static teng_status add_problem(tg_verify_report *r, const char *name, item_kind 
     return TENG_OK;
 }
 
-static void set_worst(tg_verify_item *item, const teng_desc *desc, int64_t flat)
-{
-    int64_t at[TENG_MAX_DIMS];
-    for (int d = desc->ndim - 1; d >= 0; d--) {
-        at[d] = flat % desc->dims[d];
-        flat /= desc->dims[d];
-    }
-    int len = snprintf(item->worst, sizeof item->worst, "[");
-    for (int d = 0; d < desc->ndim && len < (int)sizeof item->worst - 24; d++)
-        len += snprintf(item->worst + len, sizeof item->worst - (size_t)len, d ? ",%lld" : "%lld",
-                        (long long)at[d]);
-    snprintf(item->worst + len, sizeof item->worst - (size_t)len, "]");
-}
-
 /* The dump's tensor of that name, NULL (and an item that says so) when it is missing or of another shape. */
 static teng_status find_partner(golden *g, tg_verify_report *r, const char *name, item_kind kind,
                                 const teng_desc *desc, const tg_st_tensor **out)
@@ -248,7 +234,7 @@ static teng_status compare(golden *g, tg_verify_report *r, const char *name, ite
     item->error = diff.rel_l2;
     item->max_abs = diff.max_abs;
     item->holds = item->error <= item->tolerance;
-    if (diff.worst >= 0) set_worst(item, desc, diff.worst);
+    if (diff.worst >= 0) tg_desc_index_text(item->worst, desc, diff.worst);
     return TENG_OK;
 }
 
@@ -269,7 +255,7 @@ static teng_status compare_losses(golden *g, tg_verify_report *r, const char *na
         if (error <= item->error) continue;
         item->error = error;
         item->max_abs = off;
-        set_worst(item, &desc, i);
+        tg_desc_index_text(item->worst, &desc, i);
     }
     return TENG_OK;
 }
@@ -372,7 +358,7 @@ static teng_status verify_loss_and_grads(subject *s, golden *g, const tg_step_fe
         at += (size_t)tg_desc_numel(&s->params[i].desc);
     }
     if (status == TENG_OK) status = tg_step_eval(s->core->step, feed, &loss[0]);
-    if (status == TENG_OK) status = tg_step_grads(s->core->step, feed, &loss[1], grads);
+    if (status == TENG_OK) status = tg_step_grads(s->core->step, feed, 1, &loss[1], grads);
     if (status == TENG_OK) {
         const tg_st_tensor *t = take(g, "loss");
         const double theirs = t && tg_dtype_is_float(t->desc.dtype) && tg_desc_numel(&t->desc) > 0
@@ -396,7 +382,7 @@ static teng_status verify_curve(subject *s, golden *g, const tg_step_feed *feed,
     teng_status status = losses ? TENG_OK : TENG_MEMORY;
     for (int64_t i = 0; i < r->steps && status == TENG_OK; i++) {
         tg_step_result result = {0};
-        status = tg_step_train(s->core->step, i + 1, g->lr, feed, &result);
+        status = tg_step_train(s->core->step, i + 1, g->lr, 1, feed, &result);
         losses[i] = result.loss;
     }
     if (status == TENG_OK) status = compare_losses(g, r, "adamw_loss", CURVE, losses, r->steps);

@@ -8,6 +8,7 @@
 
 #include "base/vec.h"
 #include "nn/cell.h"
+#include "tensor/desc.h"
 
 typedef struct tg_verify_options {
     const char *device; /* "cpu" */
@@ -19,11 +20,11 @@ typedef struct tg_verify_item {
     char *name;    /* as the dump has it: "loss", "logits", "grad.<parameter>", "adamw_loss" */
     char *problem; /* why there is nothing to compare: missing, unexpected, of another shape; else NULL */
     bool holds;
-    double error;     /* relative L2; of losses the largest relative difference */
-    double max_abs;   /* largest difference of two elements */
-    char worst[96];   /* where that is, "[1,17,203]"; "" when all are equal */
-    double tolerance; /* of error */
-    const char *why;  /* where the tolerance comes from */
+    double error;              /* relative L2; of losses the largest relative difference */
+    double max_abs;            /* largest difference of two elements */
+    char worst[TG_INDEX_TEXT]; /* where that is, "[1,17,203]"; "" when all are equal */
+    double tolerance;          /* of error */
+    const char *why;           /* where the tolerance comes from */
 } tg_verify_item;
 
 typedef struct tg_verify_report {
