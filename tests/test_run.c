@@ -181,6 +181,12 @@ static void refusals_before_anything_is_written(void **state)
          "model.num_attention_heads = 5 does not divide model.hidden_size = 32"},
         {"model.num_key_value_heads", "3", "model.num_key_value_heads = 3"},
         {"train.micro_batches", "3", "cannot be cut into train.micro_batches = 3 equal pieces"},
+        {"data.sink_size", "0",
+         "data.sink_size = 0 is no number of steps; -1 stands for the rest of the epoch"},
+        {"profile.steps", "10...12", "profile.steps = 10...12 is neither a step (10) nor a range of steps"},
+        {"profile.steps", "0", "profile.steps = 0 is neither a step"},
+        {"profile.steps", "12..10", "profile.steps = 12..10 is neither a step"},
+        {"profile.steps", "10..13", "goes beyond the last step, train.steps = 12"},
         {"graph.passes", "[default, dcee]", "no pass is named \"dcee\"; did you mean \"dce\"?"},
         {"memory.budget", "100KiB", "too little. Parameters and optimizer take"},
         {"memory.budget", "100KiB", "no cut of the batch fits: one sequence at a time needs"},
@@ -242,6 +248,18 @@ static void budget_names_the_cut_that_fits(void **state)
     set(cfg, "train.steps", "2");
     const record r = run_to_end(cfg);
     assert_int_equal(r.steps, 2);
+}
+
+static void a_sink_needs_graph_mode(void **state)
+{
+    (void)state;
+    tg_config *cfg = config("refused");
+    tg_run *run = NULL;
+    set(cfg, "data.sink", "true");
+    set(cfg, "context.mode", "pynative");
+    assert_int_equal(tg_run_create(cfg, &run), TENG_INVALID);
+    assert_error(TENG_INVALID, "set context.mode = graph, or data.sink = false for context.mode = pynative");
+    tg_config_destroy(&cfg);
 }
 
 static void keep_line(void *user, tg_log_level level, const char *line)
@@ -401,6 +419,116 @@ static void one_run_a_folder(void **state)
     tg_run_close(&run);
     tg_config_destroy(&cfg);
     resume_to_end("locked", NULL, 0); /* and the lock is gone */
+}
+
+/* ---- data sink ---- */
+static void assert_same_files(const char *a, const char *b)
+{
+    char *one, *other;
+    size_t n, m;
+    assert_int_equal(tg_file_read(in_folder(a), &one, &n), TENG_OK);
+    assert_int_equal(tg_file_read(in_folder(b), &other, &m), TENG_OK);
+    assert_int_equal(n, m);
+    assert_memory_equal(one, other, n);
+    tg_free(one);
+    tg_free(other);
+}
+
+/* Every step in metrics.jsonl, in order, each with the share that waiting for data took. */
+static void assert_all_in_metrics(const char *name, int steps)
+{
+    char *text, *end, *line;
+    int seen = 0;
+    assert_int_equal(tg_file_read(in_folder(name), &text, NULL), TENG_OK);
+    for (line = strtok_r(text, "\n", &end); line; line = strtok_r(NULL, "\n", &end)) {
+        json_t *object = json_loads(line, 0, NULL);
+        if (strcmp(json_string_value(json_object_get(object, "type")), "step") == 0) {
+            const double wait = json_number_value(json_object_get(object, "data_wait"));
+            assert_int_equal(json_integer_value(json_object_get(object, "step")), ++seen);
+            assert_true(json_is_number(json_object_get(object, "data_wait")) && wait >= 0 && wait <= 1);
+        }
+        json_decref(object);
+    }
+    tg_free(text);
+    assert_int_equal(seen, steps);
+}
+
+static void a_sink_changes_no_bit(void **state)
+{
+    (void)state;
+    static const char *const sizes[] = {"1", "3", "100", "-1"};
+    const record *plain = undisturbed();
+    assert_all_in_metrics("undisturbed/metrics.jsonl", 20);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        char dir[32], name[64];
+        snprintf(dir, sizeof dir, "sink-%zu", i);
+        tg_config *cfg = config(dir);
+        set(cfg, "train.steps", "20");
+        set(cfg, "data.sink", "true");
+        set(cfg, "data.sink_size", sizes[i]);
+        if (i == 2) set(cfg, "data.prefetch", "0");
+        const record r = run_to_end(cfg);
+        assert_int_equal(r.steps, 20);
+        assert_true(r.saved >= 3); /* also in the middle of a sink */
+        assert_same_losses(plain, &r, 1, 20);
+        snprintf(name, sizeof name, "%s/metrics.jsonl", dir);
+        assert_all_in_metrics(name, 20);
+        snprintf(name, sizeof name, "%s/model/model.safetensors", dir);
+        assert_same_files("undisturbed/model/model.safetensors", name);
+    }
+}
+
+/* The stop comes from the thread that tells steps, while the sink runs on. */
+static void a_stop_is_honoured_inside_a_sink(void **state)
+{
+    (void)state;
+    tg_config *cfg = config("sink-plain");
+    set(cfg, "train.steps", "150");
+    const record plain = run_to_end(cfg);
+    cfg = config("sink-stopped");
+    set(cfg, "train.steps", "150");
+    set(cfg, "data.sink", "true");
+    set(cfg, "data.sink_size", "150");
+    set(cfg, "checkpoint.every", "0");
+    record first = {.stop_at = 5}, second;
+    tg_run *run = NULL;
+    assert_int_equal(tg_run_create(cfg, &run), TENG_OK);
+    assert_int_equal(train(run, &first), TENG_INTERRUPTED);
+    assert_error(TENG_INTERRUPTED, "of 150; everything is saved");
+    tg_run_close(&run);
+    tg_config_destroy(&cfg);
+    assert_true(first.steps >= 5 && first.steps < 150);
+    second = resume_to_end("sink-stopped", NULL, 0);
+    assert_int_equal(first.steps + second.steps, 150);
+    assert_same_losses(&plain, &first, 1, first.steps);
+    assert_same_losses(&plain, &second, first.steps + 1, 150);
+    assert_all_in_metrics("sink-stopped/metrics.jsonl", 150);
+    assert_same_files("sink-plain/model/model.safetensors", "sink-stopped/model/model.safetensors");
+}
+
+/* An evaluation cuts the sink at its step: it scores the same weights. */
+static void an_evaluation_cuts_a_sink(void **state)
+{
+    (void)state;
+    double loss[2];
+    for (int sink = 0; sink < 2; sink++) {
+        const char *dir = sink ? "eval-sink" : "eval-plain";
+        char name[64];
+        tg_config *cfg = config(dir);
+        set(cfg, "data.val_files", "[" TG_SOURCE_DIR "/docs/article.md]");
+        set(cfg, "train.eval_every", "5");
+        set(cfg, "train.eval_batches", "2");
+        set(cfg, "data.sink", sink ? "true" : "false");
+        assert_int_equal(run_to_end(cfg).evals, 3); /* 5, 10 and the end */
+        tg_metrics_series series = {0};
+        snprintf(name, sizeof name, "%s/metrics.jsonl", dir);
+        assert_int_equal(tg_metrics_read(in_folder(name), &series), TENG_OK);
+        assert_int_equal(series.eval.len, 3);
+        assert_int_equal(series.eval.data[0].step, 5);
+        loss[sink] = (double)series.eval.data[0].loss;
+        tg_metrics_series_free(&series);
+    }
+    assert_true(loss[0] == loss[1]);
 }
 
 /* ---- damage ---- */
@@ -605,6 +733,7 @@ int main(void)
         cmocka_unit_test(sequences_longer_than_the_positions),
         cmocka_unit_test(unknown_keys),
         cmocka_unit_test(budget_names_the_cut_that_fits),
+        cmocka_unit_test(a_sink_needs_graph_mode),
         cmocka_unit_test(budget_in_pynative_is_only_warned_about),
         cmocka_unit_test(a_run_fills_its_folder),
         cmocka_unit_test(a_used_folder_is_refused),
@@ -612,6 +741,9 @@ int main(void)
         cmocka_unit_test(resume_refuses),
         cmocka_unit_test(resume_before_the_first_checkpoint),
         cmocka_unit_test(one_run_a_folder),
+        cmocka_unit_test(a_sink_changes_no_bit),
+        cmocka_unit_test(a_stop_is_honoured_inside_a_sink),
+        cmocka_unit_test(an_evaluation_cuts_a_sink),
         cmocka_unit_test(damaged_checkpoints_are_named),
         cmocka_unit_test(a_failed_save_is_told_and_tried_again),
         cmocka_unit_test(a_last_save_that_fails_fails_the_run),

@@ -302,11 +302,59 @@ static teng_status check_data(const tg_config *cfg, int64_t ranks)
                   "(data.files=[a.txt, b.txt])");
 }
 
+/* Steps of a sink leave no moment between them at which a value could be looked at. */
+static teng_status check_sink(const tg_config *cfg, int64_t ranks)
+{
+    (void)ranks;
+    if (cfg->data.sink_size == 0)
+        return refuse(cfg, "data.sink_size",
+                      "data.sink_size = 0 is no number of steps; -1 stands for the rest of the epoch");
+    if (!cfg->data.sink || cfg->context.mode == TG_CFG_MODE_GRAPH) return TENG_OK;
+    return refuse(cfg, "data.sink",
+                  "data.sink = true runs many steps back to back, which only a planned step can: set "
+                  "context.mode = graph, or data.sink = false for context.mode = pynative");
+}
+
+bool tg_config_profile_steps(const tg_config *cfg, int64_t *first, int64_t *last)
+{
+    const char *text = cfg->profile.steps;
+    int length = 0;
+    if (!text) return false;
+    if (sscanf(text, "%18" SCNd64 "..%18" SCNd64 "%n", first, last, &length) == 2 && length && !text[length])
+        return *first >= 1 && *last >= *first;
+    length = 0;
+    const bool one = sscanf(text, "%18" SCNd64 "%n", first, &length) == 1 && length && !text[length];
+    *last = *first;
+    return one && *first >= 1;
+}
+
+static teng_status check_profile(const tg_config *cfg, int64_t ranks)
+{
+    (void)ranks;
+    int64_t first = 0, last = 0;
+    if (!cfg->profile.steps) return TENG_OK;
+    if (!tg_config_profile_steps(cfg, &first, &last))
+        return refuse(
+            cfg, "profile.steps",
+            "profile.steps = %s is neither a step (10) nor a range of steps (10..12), counted from 1",
+            cfg->profile.steps);
+    if (last - first >= 1000)
+        return refuse(cfg, "profile.steps",
+                      "profile.steps = %s are %" PRId64 " steps; each event is kept until the last of them, "
+                      "so at most 1000 can be measured",
+                      cfg->profile.steps, last - first + 1);
+    if (last > cfg->train.steps)
+        return refuse(cfg, "profile.steps",
+                      "profile.steps = %s goes beyond the last step, train.steps = %" PRId64,
+                      cfg->profile.steps, cfg->train.steps);
+    return TENG_OK;
+}
+
 typedef teng_status check_fn(const tg_config *cfg, int64_t data_ranks);
 static check_fn *const checks[] = {
-    check_model_named, check_family_names, check_heads,      check_kv_heads, check_head_dim,
-    check_experts,     check_rope,         check_seq_len,    check_buckets,  check_batch,
-    check_schedule,    check_optimizer,    check_loss_scale, check_data,
+    check_model_named, check_family_names, check_heads,   check_kv_heads, check_head_dim, check_experts,
+    check_rope,        check_seq_len,      check_buckets, check_batch,    check_schedule, check_optimizer,
+    check_loss_scale,  check_data,         check_sink,    check_profile,
 };
 
 teng_status tg_config_check(const tg_config *cfg, int64_t data_ranks)

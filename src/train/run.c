@@ -8,36 +8,14 @@
 #include "train/run_impl.h"
 
 #include <math.h>
-#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
-#include <string.h>
 
-static volatile sig_atomic_t stop_requested;
+static atomic_bool stop_requested; /* also by a signal's handler, or the thread that tells steps */
 
 void tg_run_stop(void)
 {
-    stop_requested = 1;
-}
-
-static void tell(tg_run *run, tg_run_event *event)
-{
-    event->step = run->core->done;
-    event->steps = run->cfg->train.steps;
-    if (run->sink) run->sink(run->user, event);
-}
-
-static void tell_text(tg_run *run, tg_run_event_kind kind, const char *text)
-{
-    tg_run_event event = {.kind = kind, .text = text};
-    tell(run, &event);
-}
-
-/* A failure to write metrics is reported, the run goes on. */
-static void keep_books(tg_run *run, teng_status status)
-{
-    if (status == TENG_OK) return;
-    tell_text(run, TG_RUN_NOTE, teng_error());
-    teng_error_clear();
+    stop_requested = true;
 }
 
 /* ---- checkpoints ---- */
@@ -48,13 +26,15 @@ static void report_saves(tg_run *run, int64_t fatal)
     while (tg_ckpt_writer_poll(run->writer, &done)) {
         char text[512];
         if (done.error.status != TENG_OK) {
-            if (done.step != fatal) tell_text(run, TG_RUN_SAVE_FAILED, done.error.message);
+            if (done.step != fatal)
+                tg_run_tell_text(run, TG_RUN_SAVE_FAILED, run->core->done, done.error.message);
             if (done.step == run->saved_step) run->saved_step = -1;
             continue;
         }
         snprintf(text, sizeof text, "%s/checkpoints/step-%08lld", run->cfg->run.dir, (long long)done.step);
-        keep_books(run, tg_metrics_put_checkpoint(run->metrics, done.step, text, done.bytes, done.seconds));
-        tell_text(run, TG_RUN_SAVED, text);
+        tg_run_keep_books(run, run->core->done,
+                          tg_metrics_put_checkpoint(run->metrics, done.step, text, done.bytes, done.seconds));
+        tg_run_tell_text(run, TG_RUN_SAVED, run->core->done, text);
     }
 }
 
@@ -73,7 +53,7 @@ static void save(tg_run *run)
     if (status == TENG_OK) {
         run->saved_step = run->core->done;
     } else {
-        tell_text(run, TG_RUN_SAVE_FAILED, teng_error());
+        tg_run_tell_text(run, TG_RUN_SAVE_FAILED, run->core->done, teng_error());
         teng_error_clear();
     }
 }
@@ -130,10 +110,13 @@ static teng_status evaluate_and_tell(tg_run *run)
     tg_core_eval_result r;
     TG_TRY(evaluate(run, &r));
     const tg_metrics_eval line = {run->core->done, (float)r.loss, bits_per_byte(&r), r.tokens};
-    keep_books(run, tg_metrics_put_eval(run->metrics, &line));
-    tg_run_event event = {.val_loss = r.loss, .bits_per_byte = line.bits_per_byte};
-    event.kind = TG_RUN_EVAL;
-    tell(run, &event);
+    tg_run_keep_books(run, run->core->done, tg_metrics_put_eval(run->metrics, &line));
+    const tg_run_event event = {.kind = TG_RUN_EVAL,
+                                .step = run->core->done,
+                                .steps = run->cfg->train.steps,
+                                .val_loss = r.loss,
+                                .bits_per_byte = line.bits_per_byte};
+    tg_run_tell(run, &event);
     return TENG_OK;
 }
 
@@ -156,44 +139,47 @@ static double flops_utilisation(tg_run *run, double flops_per_s)
     return run->peak_flops > 0 ? flops_per_s / run->peak_flops : NAN;
 }
 
-static void tell_step(tg_run *run, pace *p, const tg_core_result *r, double lr)
+/* All that is told of a step that has just run. */
+static tg_run_record record_of(tg_run *run, pace *p, const tg_core_result *r, double lr)
 {
+    const tg_core *core = run->core;
     const double now = tg_clock_seconds(), seconds = now - p->last;
     const double rate = seconds > 0 ? (double)r->tokens / seconds : 0;
-    const double flops = tg_lm_flops_per_token(&run->info, run->cfg->train.seq_len);
-    const double mfu = flops_utilisation(run, rate * flops);
-    const tg_metrics_step line = {.step = run->core->done,
-                                  .epoch = run->core->epoch,
-                                  .loss = (float)r->loss,
-                                  .lr = (float)lr,
-                                  .grad_norm = (float)r->grad_norm,
-                                  .tokens = run->core->tokens,
-                                  .tokens_per_s = rate,
-                                  .mfu = mfu,
-                                  .step_ms = seconds * 1e3};
-    keep_books(run, tg_metrics_put_step(run->metrics, &line));
-    const double mean = (now - p->begin) / (double)(run->core->done - p->first_step);
-    tg_run_event event = {.loss = r->loss,
-                          .lr = lr,
-                          .grad_norm = r->grad_norm,
-                          .tokens = r->tokens,
-                          .tokens_per_s = rate,
-                          .mfu = mfu,
-                          .step_ms = seconds * 1e3,
-                          .seconds_left = mean * (double)(run->cfg->train.steps - run->core->done)};
-    event.kind = TG_RUN_STEP;
-    tell(run, &event);
+    const double mfu =
+        flops_utilisation(run, rate * tg_lm_flops_per_token(&run->info, run->cfg->train.seq_len));
+    const double mean = (now - p->begin) / (double)(core->done - p->first_step);
     p->last = now;
+    return (tg_run_record){
+        .counts = true,
+        .line = {.step = core->done,
+                 .epoch = core->epoch,
+                 .loss = (float)r->loss,
+                 .lr = (float)lr,
+                 .grad_norm = (float)r->grad_norm,
+                 .tokens = core->tokens,
+                 .tokens_per_s = rate,
+                 .mfu = mfu,
+                 .step_ms = seconds * 1e3,
+                 .data_wait = seconds > 0 ? r->wait_s / seconds : 0},
+        .event = {.kind = TG_RUN_STEP,
+                  .step = core->done,
+                  .steps = run->cfg->train.steps,
+                  .loss = r->loss,
+                  .lr = lr,
+                  .grad_norm = r->grad_norm,
+                  .tokens = r->tokens,
+                  .tokens_per_s = rate,
+                  .mfu = mfu,
+                  .step_ms = seconds * 1e3,
+                  .seconds_left = mean * (double)(run->cfg->train.steps - core->done)},
+    };
 }
 
-static teng_status tell_dropped(tg_run *run, const tg_core_result *r)
+static char *dropped_text(const tg_core *core, const tg_core_result *r)
 {
     tg_strbuf text = {0};
-    tg_core_dropped_text(run->core, r, &text);
-    keep_books(run, tg_metrics_put_note(run->metrics, run->core->done, tg_strbuf_str(&text)));
-    tell_text(run, TG_RUN_NOTE, tg_strbuf_str(&text));
-    tg_strbuf_free(&text);
-    return tg_core_check_dropped(run->core);
+    tg_core_dropped_text(core, r, &text);
+    return tg_strbuf_take(&text);
 }
 
 static teng_status one_step(tg_run *run, pace *p)
@@ -201,8 +187,11 @@ static teng_status one_step(tg_run *run, pace *p)
     const double lr = tg_schedule_lr(run->cfg, run->core->done + 1);
     tg_core_result r;
     TG_TRY(tg_core_train_step(run->core, &run->source, lr, &r));
-    if (!r.again) tell_step(run, p, &r, lr);
-    return r.finite ? TENG_OK : tell_dropped(run, &r);
+    tg_run_record record = {.line = {.step = run->core->done}};
+    if (!r.again) record = record_of(run, p, &r, lr);
+    if (!r.finite) record.note = dropped_text(run->core, &r);
+    tg_run_put_record(run, &record);
+    return r.finite ? TENG_OK : tg_core_check_dropped(run->core);
 }
 
 static bool is_over(const tg_run *run, const pace *p)
@@ -212,14 +201,39 @@ static bool is_over(const tg_run *run, const pace *p)
            (cfg->train.max_seconds > 0 && tg_clock_seconds() - p->begin >= cfg->train.max_seconds);
 }
 
-static teng_status loop(tg_run *run, pace *p)
+static bool eval_is_due(const tg_run *run)
 {
     const int64_t every = run->cfg->train.eval_every;
-    while (!is_over(run, p)) {
+    return run->val && every > 0 && run->core->done % every == 0;
+}
+
+/* Steps back to back, until the sink is full or something else is due. */
+static teng_status fill_sink(tg_run *run, pace *p)
+{
+    const int64_t size = run->cfg->data.sink_size;
+    const double epoch = floor(run->core->epoch);
+    for (int64_t n = 1;; n++) {
         TG_TRY(one_step(run, p));
+        const bool full = size > 0 ? n == size : floor(run->core->epoch) > epoch;
+        if (full || is_over(run, p) || eval_is_due(run) || save_is_due(run)) return TENG_OK;
+    }
+}
+
+static teng_status run_sink(tg_run *run, pace *p)
+{
+    TG_TRY(tg_run_open_books(run));
+    const teng_status status = fill_sink(run, p);
+    tg_run_close_books(run);
+    return status;
+}
+
+static teng_status loop(tg_run *run, pace *p)
+{
+    while (!is_over(run, p)) {
+        TG_TRY(run->cfg->data.sink ? run_sink(run, p) : one_step(run, p));
         report_saves(run, -1);
         const bool more = run->core->done < run->cfg->train.steps;
-        if (run->val && every > 0 && run->core->done % every == 0 && more) {
+        if (eval_is_due(run) && more) {
             TG_TRY(evaluate_and_tell(run));
             p->last = tg_clock_seconds();
         }
@@ -250,7 +264,7 @@ static teng_status finish(tg_run *run)
     if (stop_requested)
         return tg_fail(TENG_INTERRUPTED, "stopped at step %lld of %lld; everything is saved",
                        (long long)run->core->done, (long long)run->cfg->train.steps);
-    tell_text(run, TG_RUN_DONE, run->cfg->run.dir);
+    tg_run_tell_text(run, TG_RUN_DONE, run->core->done, run->cfg->run.dir);
     return TENG_OK;
 }
 
@@ -258,10 +272,11 @@ teng_status tg_run_train(tg_run *run, tg_run_sink *sink, void *user)
 {
     run->sink = sink;
     run->user = user;
-    tell_text(run, TG_RUN_STARTED, run->cfg->run.dir);
-    if (run->no_val) tell_text(run, TG_RUN_NOTE, run->no_val);
+    tg_run_tell_text(run, TG_RUN_STARTED, run->core->done, run->cfg->run.dir);
+    if (run->no_val) tg_run_tell_text(run, TG_RUN_NOTE, run->core->done, run->no_val);
     if (run->core->done >= run->cfg->train.steps)
-        tell_text(run, TG_RUN_NOTE, "all steps were done before; train.steps=N with a larger N goes on");
+        tg_run_tell_text(run, TG_RUN_NOTE, run->core->done,
+                         "all steps were done before; train.steps=N with a larger N goes on");
     pace p = {.begin = tg_clock_seconds(), .first_step = run->core->done};
     p.last = p.begin;
     teng_status status = loop(run, &p);
@@ -274,6 +289,6 @@ teng_status tg_run_train(tg_run *run, tg_run_sink *sink, void *user)
             teng_error_clear();
         status = tg_error_give(&error);
     }
-    stop_requested = 0; /* the next run of this process starts anew */
+    stop_requested = false; /* the next run of this process starts anew */
     return status;
 }
