@@ -301,6 +301,7 @@ static double seconds_of(const work *w, const tg_node *node)
 static teng_tensor *again(work *w, teng_tensor *v, tg_recompute_result *result)
 {
     if ((size_t)v->id >= w->n_values || !w->dropped[w->root[v->id]]) return v;
+    if (v->node->phase != TG_FORWARD) return v; /* a view that backward makes: it reads the clone */
     const tg_node *node = v->node;
     tg_node **clone = &w->clone[node->id];
     if (!*clone) {

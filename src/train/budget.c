@@ -1,7 +1,7 @@
 /*
- * The plan of a configuration's micro-batch, made before the first step and before anything is written. A
- * plan over memory.budget is refused with what would fit: the coarsest finer cut of the batch, found by
- * planning it.
+ * The plans of a configuration's micro-batch and of its evaluation, made before the first step and before
+ * anything is written. What needs more than memory.budget is refused with what would fit, found by planning
+ * it: recompute, the coarsest finer cut of the batch, both.
  */
 #include "base/fail.h"
 #include "base/log.h"
@@ -9,63 +9,143 @@
 #include "train/run_impl.h"
 #include "train/step.h"
 
-static teng_status plan_cut(const tg_config *cfg, tg_step *step, int64_t pieces, const tg_plan **out)
+static teng_status plan_cut(const tg_config *cfg, tg_step *step, int64_t pieces, bool training,
+                            const tg_plan **out)
 {
     const teng_desc desc =
         tg_desc_make(TENG_I32, 2, (const int64_t[]){cfg->train.batch_size / pieces, cfg->train.seq_len});
     const tg_step_feed shapes = {
         .in_desc = (teng_desc[]){desc, desc}, .in_name = (const char *[]){"tokens", "labels"}, .n_in = 2};
-    return tg_step_plan(step, &shapes, true, out);
+    return tg_step_plan(step, &shapes, training, out);
+}
+
+/* Evaluation runs in the block of the training step; should its own be bigger, that is what is allocated. */
+static teng_status plan_evaluation(const tg_config *cfg, tg_step *step, int64_t pieces, size_t *block)
+{
+    const tg_plan *plan = NULL;
+    *block = 0;
+    if (cfg->data.val_files.count == 0 && cfg->data.val_fraction <= 0) return TENG_OK;
+    TG_TRY(plan_cut(cfg, step, pieces, false, &plan));
+    if (plan) *block = plan->memory.block;
+    return TENG_OK;
+}
+
+static size_t bytes_of_run(const tg_plan *train, size_t eval_block)
+{
+    const size_t more = eval_block > train->memory.block ? eval_block - train->memory.block : 0;
+    return tg_plan_bytes(train) + more;
 }
 
 /* Bytes that a step in `pieces` micro-batches needs, 0 when that cannot be found out. */
-static size_t bytes_of_cut(const tg_config *cfg, const tg_step *like, int64_t pieces)
+static size_t bytes_of_cut(const tg_config *cfg, const tg_step *like, int64_t pieces,
+                           tg_cfg_recompute recompute)
 {
     tg_step_options options = like->options;
     options.micro_batches = pieces;
     options.memory_budget = 0;
+    options.recompute = recompute;
     tg_store *store = tg_store_create(tg_store_device(like->store));
     tg_step *step = NULL;
     const tg_plan *plan;
-    size_t bytes = 0;
+    size_t bytes = 0, eval_block;
     if (store && tg_step_create(like->root, store, &options, &step) == TENG_OK &&
-        plan_cut(cfg, step, pieces, &plan) == TENG_OK)
-        bytes = tg_plan_bytes(plan);
+        plan_cut(cfg, step, pieces, true, &plan) == TENG_OK &&
+        plan_evaluation(cfg, step, pieces, &eval_block) == TENG_OK)
+        bytes = bytes_of_run(plan, eval_block);
     teng_error_clear();
     tg_step_destroy(&step);
     tg_store_destroy(&store);
     return bytes;
 }
 
+/* The fewest micro-batches that fit, and what they need; 0 when none does: then what one sequence needs. */
+static int64_t pieces_that_fit(const tg_config *cfg, const tg_step *step, tg_cfg_recompute recompute,
+                               size_t *bytes)
+{
+    const int64_t batch = cfg->train.batch_size;
+    *bytes = 0;
+    for (int64_t pieces = cfg->train.micro_batches + 1; pieces <= batch; pieces++) {
+        if (batch % pieces) continue;
+        *bytes = bytes_of_cut(cfg, step, pieces, recompute);
+        if (*bytes && *bytes <= cfg->memory.budget) return pieces;
+    }
+    if (!*bytes) *bytes = bytes_of_cut(cfg, step, batch, recompute);
+    return 0;
+}
+
 /* Adds to the pending error, which says by how much the budget is exceeded. */
 static teng_status say_what_fits(const tg_config *cfg, const tg_step *step)
 {
-    const int64_t batch = cfg->train.batch_size;
     tg_error error;
     tg_error_take(&error);
-    size_t bytes = 0;
-    int64_t pieces = cfg->train.micro_batches + 1;
-    for (; pieces <= batch; pieces++) {
-        if (batch % pieces) continue;
-        bytes = bytes_of_cut(cfg, step, pieces);
-        if (bytes && bytes <= cfg->memory.budget) break;
+    const tg_cfg_recompute asked = cfg->memory.recompute;
+    const bool full = asked == TG_CFG_RECOMPUTE_FULL || asked == TG_CFG_RECOMPUTE_AUTO;
+    char a[32], b[32];
+    size_t bytes, bytes_full = 0;
+    tg_strbuf more = {0};
+    if (!full) {
+        bytes_full = bytes_of_cut(cfg, step, cfg->train.micro_batches, TG_CFG_RECOMPUTE_FULL);
+        if (bytes_full && bytes_full <= cfg->memory.budget)
+            tg_strbuf_printf(&more, "; memory.recompute=auto would fit: full recompute needs %s",
+                             tg_format_bytes(a, (double)bytes_full));
     }
-    char need[32];
-    if (pieces <= batch)
-        return tg_fail(error.status, "%s; train.micro_batches=%lld would fit: it needs %s", error.message,
-                       (long long)pieces, tg_format_bytes(need, (double)bytes));
-    if (!bytes) bytes = bytes_of_cut(cfg, step, batch);
+    const int64_t pieces =
+        pieces_that_fit(cfg, step, asked == TG_CFG_RECOMPUTE_AUTO ? TG_CFG_RECOMPUTE_FULL : asked, &bytes);
+    if (pieces) {
+        tg_strbuf_printf(&more, "; train.micro_batches=%lld would fit: it needs %s", (long long)pieces,
+                         tg_format_bytes(a, (double)bytes));
+    } else if (more.len == 0) {
+        const int64_t both = full ? 0 : pieces_that_fit(cfg, step, TG_CFG_RECOMPUTE_FULL, &bytes_full);
+        if (both)
+            tg_strbuf_printf(&more,
+                             "; train.micro_batches=%lld with memory.recompute=full would fit: it needs %s",
+                             (long long)both, tg_format_bytes(a, (double)bytes_full));
+        else
+            tg_strbuf_printf(&more,
+                             "; no cut of the batch fits: one sequence at a time needs %s%s%s. Lower "
+                             "train.seq_len or the model's sizes, or raise the budget",
+                             tg_format_bytes(a, (double)bytes),
+                             bytes_full ? ", with memory.recompute=full " : "",
+                             bytes_full ? tg_format_bytes(b, (double)bytes_full) : "");
+    }
+    const teng_status status = tg_fail(error.status, "%s%s", error.message, tg_strbuf_str(&more));
+    tg_strbuf_free(&more);
+    return status;
+}
+
+static teng_status check_evaluation(const tg_config *cfg, tg_step *step, const tg_plan *train)
+{
+    size_t block;
+    TG_TRY(plan_evaluation(cfg, step, cfg->train.micro_batches, &block));
+    const size_t need = bytes_of_run(train, block);
+    if (need <= cfg->memory.budget) return TENG_OK;
+    char a[32], b[32], c[32];
     return tg_fail(
-        error.status,
-        "%s; no cut of the batch fits: one sequence at a time needs %s. Lower train.seq_len or the model's "
-        "sizes, or raise the budget",
-        error.message, tg_format_bytes(need, (double)bytes));
+        TENG_MEMORY,
+        "memory.budget: evaluation needs %s, the budget is %s. The training step fits; the forward pass of "
+        "an evaluation takes %s, which smaller micro-batches make less",
+        tg_format_bytes(a, (double)need), tg_format_bytes(b, (double)cfg->memory.budget),
+        tg_format_bytes(c, (double)block));
+}
+
+/* What a move costs depends on the machine; a run that plans nothing of the kind waits for no measurement. */
+static void measure_rates(const tg_config *cfg, tg_step *step)
+{
+    tg_cpu_peak peak;
+    if (cfg->memory.recompute == TG_CFG_RECOMPUTE_NONE || step->options.flops_per_s > 0) return;
+    if (tg_cpu_measure_peak(false, &peak) == TENG_OK) {
+        step->options.flops_per_s = peak.f32_gflops * 1e9;
+        step->options.bytes_per_s = peak.bandwidth_gb_s * 1e9;
+    }
+    teng_error_clear();
 }
 
 teng_status tg_run_plan_micro_batch(const tg_config *cfg, tg_step *step, const tg_plan **out)
 {
+    measure_rates(cfg, step);
     if (step->options.pynative && cfg->memory.budget)
         tg_warn("memory.budget is not checked: pynative mode plans nothing");
-    const teng_status status = plan_cut(cfg, step, cfg->train.micro_batches, out);
+    teng_status status = plan_cut(cfg, step, cfg->train.micro_batches, true, out);
+    if (status == TENG_OK && *out && cfg->memory.budget) status = check_evaluation(cfg, step, *out);
     return status == TENG_MEMORY && cfg->memory.budget ? say_what_fits(cfg, step) : status;
 }

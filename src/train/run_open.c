@@ -133,6 +133,9 @@ tg_step_options tg_run_step_options(const tg_config *cfg)
         .passes = cfg->graph.passes.items,
         .n_passes = cfg->graph.passes.count,
         .memory_budget = cfg->memory.budget,
+        .recompute = cfg->memory.recompute,
+        .recompute_layers = cfg->memory.recompute_layers.items,
+        .n_recompute_layers = cfg->memory.recompute_layers.count,
         .precision = {.level = (teng_precision_level)cfg->precision.level,
                       .dtype = cfg->precision.dtype == TG_CFG_DTYPE16_FP16 ? TENG_F16 : TENG_BF16,
                       .keep_fp32 = cfg->precision.keep_fp32.items,
@@ -356,7 +359,7 @@ teng_status tg_run_create(const tg_config *cfg, tg_run **out)
 static const char *const may_change[] = {
     "train.steps",     "train.max_seconds", "train.eval_every", "train.eval_batches", "train.log_every",
     "checkpoint.",     "context.threads",   "context.mode",     "context.cpu_isa",    "context.log_level",
-    "context.plugins", "memory.budget",     "data.prefetch",    "data.val_files",     "graph.passes",
+    "context.plugins", "memory.",           "data.prefetch",    "data.val_files",     "graph.passes",
     "data.sink",       "data.sink_size",    "profile.steps"};
 
 static teng_status apply_override(tg_config *cfg, const char *assignment)

@@ -13,12 +13,14 @@
 #include "pass/pass.h"
 #include "tensor/desc.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
 teng_status tg_step_create(teng_cell *root, tg_store *store, const tg_step_options *options, tg_step **out)
 {
     TG_TRY(tg_op_register_builtin());
+    TG_TRY(tg_step_check_recompute(options));
     tg_step *s = tg_calloc(1, sizeof *s);
     if (!s) return TENG_MEMORY;
     *s = (tg_step){.root = root,
@@ -151,7 +153,8 @@ static teng_status output_grads(tg_step *s, tg_graph *g, int n)
     return TENG_OK;
 }
 
-static teng_status build_graph(tg_step *s, const tg_step_feed *shapes, tg_step_kind kind, tg_graph *g)
+static teng_status build_graph(tg_step *s, const tg_step_feed *shapes, tg_step_kind kind,
+                               tg_recompute_try *again, tg_graph *g)
 {
     teng_tensor *value, *norm;
     int n = 0;
@@ -164,21 +167,17 @@ static teng_status build_graph(tg_step *s, const tg_step_feed *shapes, tg_step_k
     }
     if (kind == TG_STEP_GRADS) TG_TRY(output_grads(s, g, n));
     s->report.len = 0;
-    return tg_pass_run(g, s->options.passes, s->options.n_passes, &s->report, NULL, NULL);
+    TG_TRY(tg_pass_run(g, s->options.passes, s->options.n_passes, &s->report, NULL, NULL));
+    return kind == TG_STEP_TRAIN || kind == TG_STEP_GRADS ? tg_step_recompute(s, g, again) : TENG_OK;
 }
 
-static teng_status compile(tg_step *s, const tg_step_feed *shapes, tg_step_kind kind, tg_compiled *out)
+teng_status tg_step_make_plan(tg_step *s, const tg_step_feed *shapes, tg_step_kind kind,
+                              tg_recompute_try *again, tg_plan **out)
 {
     static const char *const names[] = {"train", "eval", "forward", "grads"};
-    *out = (tg_compiled){
-        .kind = kind, .n_in = shapes->n_in, .in = tg_alloc(sizeof(teng_desc) * (size_t)shapes->n_in)};
     tg_graph *g = tg_graph_create(names[kind]);
-    if (!g || !out->in) {
-        tg_graph_destroy(&g);
-        return TENG_MEMORY;
-    }
-    memcpy(out->in, shapes->in_desc, sizeof(teng_desc) * (size_t)shapes->n_in);
-    const teng_status status = build_graph(s, shapes, kind, g);
+    if (!g) return TENG_MEMORY;
+    const teng_status status = build_graph(s, shapes, kind, again, g);
     if (status != TENG_OK) {
         tg_graph_destroy(&g);
         return status;
@@ -186,10 +185,23 @@ static teng_status compile(tg_step *s, const tg_step_feed *shapes, tg_step_kind 
     const tg_step_options *o = &s->options;
     const tg_plan_options options = {.device = tg_store_device(s->store)->info.kind,
                                      .isa = s->isa,
-                                     .budget = kind == TG_STEP_TRAIN ? o->memory_budget : 0,
+                                     .budget =
+                                         kind == TG_STEP_TRAIN && !again->any_size ? o->memory_budget : 0,
                                      .flops_per_s = o->flops_per_s,
                                      .bytes_per_s = o->bytes_per_s};
-    return tg_plan_create(g, &options, &out->plan);
+    return tg_plan_create(g, &options, out);
+}
+
+static teng_status compile(tg_step *s, const tg_step_feed *shapes, tg_step_kind kind, tg_compiled *out)
+{
+    *out = (tg_compiled){
+        .kind = kind, .n_in = shapes->n_in, .in = tg_alloc(sizeof(teng_desc) * (size_t)shapes->n_in)};
+    if (!out->in) return TENG_MEMORY;
+    memcpy(out->in, shapes->in_desc, sizeof(teng_desc) * (size_t)shapes->n_in);
+    tg_recompute_try all = {.moves = INT_MAX};
+    return kind == TG_STEP_TRAIN && s->options.recompute == TG_CFG_RECOMPUTE_AUTO
+               ? tg_step_fit(s, shapes, &out->plan)
+               : tg_step_make_plan(s, shapes, kind, &all, &out->plan);
 }
 
 static bool same_shapes(const tg_compiled *c, const tg_step_feed *feed, tg_step_kind kind)

@@ -5,6 +5,7 @@
 #include "eager/eager.h"
 #include "exec/exec.h"
 #include "optim/optim.h"
+#include "pass/recompute.h"
 #include "train/trainer.h"
 
 typedef enum tg_step_kind { TG_STEP_TRAIN, TG_STEP_EVAL, TG_STEP_FORWARD, TG_STEP_GRADS } tg_step_kind;
@@ -54,6 +55,19 @@ tg_step_result tg_step_result_of(double loss, float norm);
 teng_status tg_step_ready_micro_batch(tg_step *s, int64_t step, int64_t m, const tg_step_feed *feed,
                                       tg_exec **exec);
 void tg_step_rng(const tg_step *s, int64_t step, int64_t m, uint64_t out[2]);
+
+/* Recompute (recompute_fit.c): one way to plan a step, and the search for AUTO's. */
+typedef struct tg_recompute_try {
+    int moves;                  /* AUTO: how many to take */
+    bool any_size;              /* the budget is not held against the plan */
+    tg_recompute_result result; /* what came of it */
+} tg_recompute_try;
+teng_status tg_step_check_recompute(const tg_step_options *options); /* what goes together */
+teng_status tg_step_recompute(tg_step *s, tg_graph *g, tg_recompute_try *again);
+teng_status tg_step_make_plan(tg_step *s, const tg_step_feed *shapes, tg_step_kind kind,
+                              tg_recompute_try *again, tg_plan **out);
+/* The training plan with the fewest moves that fits into the budget. */
+teng_status tg_step_fit(tg_step *s, const tg_step_feed *shapes, tg_plan **out);
 
 /* Eager twins (step_eager.c). */
 teng_status tg_step_eager_train(tg_step *s, int64_t step, double lr, const tg_step_feed *feeds,

@@ -26,6 +26,9 @@ typedef struct tg_step_options {
     const char *const *passes; /* as graph.passes */
     size_t n_passes;
     size_t memory_budget;
+    tg_cfg_recompute recompute;
+    const char *const *recompute_layers; /* as memory.recompute_layers */
+    size_t n_recompute_layers;
     uint64_t seed;
     double flops_per_s, bytes_per_s; /* of this machine, for the plan's forecast; 0: none */
     bool no_dropout;                 /* train without it, as reference values were made */
