@@ -11,6 +11,16 @@ for family in gpt2 llama3 qwen2 qwen3 mixtral; do
         out 'tolerance 2e-05: f32: '
     done
 done
+for precision in bf16 fp16; do
+    for mode in graph pynative; do
+        run 0 verify "$golden/qwen2" "$golden/qwen2/golden.safetensors" --mode $mode --precision $precision --threads 1
+        out "$mode mode, $precision O2"
+        out 'tensors hold'
+    done
+done
+run 0 verify "$golden/qwen2" "$golden/qwen2/golden.safetensors" --precision bf16 --level O3 --threads 1 --json
+out '"precision": "bf16"'
+out '"level": "O3"'
 run 0 verify "$golden/qwen3" "$golden/qwen3/golden.safetensors" --threads 1 --json
 out '"holds": true'
 out '"name": "grad.model.layers.1.self_attn.q_norm.weight"'

@@ -17,10 +17,12 @@
 #include <unistd.h>
 
 /* dir NULL: the family's; golden NULL: the family's. */
-static tg_verify_report verify(const char *family, const char *dir, const char *golden, bool pynative)
+static tg_verify_report verify_in(const char *family, const char *dir, const char *golden, bool pynative,
+                                  teng_precision precision)
 {
     char *own_dir = golden_path(family, ""), *own_golden = golden_path(family, "golden.safetensors");
-    const tg_verify_options options = {.device = "cpu", .threads = 1, .pynative = pynative};
+    const tg_verify_options options = {
+        .device = "cpu", .threads = 1, .pynative = pynative, .precision = precision};
     tg_verify_report r;
     if (tg_verify(dir ? dir : own_dir, golden ? golden : own_golden, &options, &r) != TENG_OK)
         fail_msg("%s: %s", family, teng_error());
@@ -29,9 +31,14 @@ static tg_verify_report verify(const char *family, const char *dir, const char *
     return r;
 }
 
-static void check_holds(const char *family, bool pynative)
+static tg_verify_report verify(const char *family, const char *dir, const char *golden, bool pynative)
 {
-    tg_verify_report r = verify(family, NULL, NULL, pynative);
+    return verify_in(family, dir, golden, pynative, (teng_precision){TENG_O0, TENG_F32, NULL, 0, false});
+}
+
+static void check_holds(const char *family, bool pynative, teng_precision precision)
+{
+    tg_verify_report r = verify_in(family, NULL, NULL, pynative, precision);
     for (size_t i = 0; i < r.items.len; i++) {
         const tg_verify_item *item = &r.items.data[i];
         if (!item->holds)
@@ -50,9 +57,36 @@ static void test_holds(void **state)
     (void)state;
     static const char *const families[] = {"gpt2", "llama3", "qwen2", "qwen3", "mixtral"};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-        check_holds(families[i], false);
-        check_holds(families[i], true);
+        check_holds(families[i], false, (teng_precision){.level = TENG_O0});
+        check_holds(families[i], true, (teng_precision){.level = TENG_O0});
+        for (int level = TENG_O1; level <= TENG_AUTO; level++) {
+            const bool pynative = (level + (int)i) % 2;
+            check_holds(families[i], pynative, (teng_precision){.level = level, .dtype = TENG_BF16});
+            check_holds(families[i], !pynative, (teng_precision){.level = level, .dtype = TENG_F16});
+        }
     }
+}
+
+/* Tolerances of 16 bits are wide, not blind: bf16 does not pass for fp16, nor fp16 for f32. */
+static void test_tolerances_tell_precisions_apart(void **state)
+{
+    (void)state;
+    tg_verify_report bf16 =
+        verify_in("qwen3", NULL, NULL, false, (teng_precision){.level = TENG_O2, .dtype = TENG_BF16});
+    tg_verify_report fp16 =
+        verify_in("qwen3", NULL, NULL, false, (teng_precision){.level = TENG_O2, .dtype = TENG_F16});
+    tg_verify_report f32 = verify("qwen3", NULL, NULL, false);
+    double worst[3] = {0};
+    const tg_verify_report *const all[] = {&f32, &fp16, &bf16};
+    for (int k = 0; k < 3; k++)
+        for (size_t i = 0; i < all[k]->items.len; i++)
+            if (strncmp(all[k]->items.data[i].name, "grad.", 5) == 0)
+                worst[k] = fmax(worst[k], all[k]->items.data[i].error);
+    assert_true(worst[1] > 2e-5 && worst[2] > 1e-2);
+    assert_true(worst[0] < worst[1] && worst[1] < worst[2]);
+    tg_verify_free(&bf16);
+    tg_verify_free(&fp16);
+    tg_verify_free(&f32);
 }
 
 /* The edited model or dump is off, first of all in `worst`. */
@@ -256,10 +290,10 @@ static void test_recipe(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_holds),         cmocka_unit_test(test_weight_changed),
-        cmocka_unit_test(test_label_changed), cmocka_unit_test(test_rope_changed),
-        cmocka_unit_test(test_dump_changed),  cmocka_unit_test(test_dump_refused),
-        cmocka_unit_test(test_recipe),
+        cmocka_unit_test(test_holds),          cmocka_unit_test(test_tolerances_tell_precisions_apart),
+        cmocka_unit_test(test_weight_changed), cmocka_unit_test(test_label_changed),
+        cmocka_unit_test(test_rope_changed),   cmocka_unit_test(test_dump_changed),
+        cmocka_unit_test(test_dump_refused),   cmocka_unit_test(test_recipe),
     };
     return cmocka_run_group_tests(tests, golden_scratch, golden_remove_scratch);
 }

@@ -14,7 +14,7 @@ int tg_cmd_plan(const tg_args_plan *args)
         const char *what;
     } listings[] = {
         {args->json, "json"},  {args->dot, "dot"},       {args->graph, "graph"},
-        {args->steps, "plan"}, {args->memory, "memory"},
+        {args->steps, "plan"}, {args->memory, "memory"}, {args->casts, "casts"},
     };
     enum { N = sizeof listings / sizeof *listings };
     int asked = 0;

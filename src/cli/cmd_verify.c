@@ -30,17 +30,32 @@ static json_t *item_json(const tg_verify_item *i)
     return o;
 }
 
+static const char *level_of(const tg_args_verify *args)
+{
+    return strcmp(args->precision, "fp32") == 0 ? "O0" : args->level;
+}
+
+static teng_precision precision_of(const tg_args_verify *args)
+{
+    teng_precision p = {.level = TENG_O0,
+                        .dtype = strcmp(args->precision, "fp16") == 0 ? TENG_F16 : TENG_BF16};
+    while (strcmp(teng_precision_level_name(p.level), level_of(args)) != 0)
+        p.level++;
+    return p;
+}
+
 static int put_json(const tg_args_verify *args, const tg_verify_report *r)
 {
     json_t *items = json_array();
     for (size_t i = 0; i < r->items.len; i++)
         json_array_append_new(items, item_json(&r->items.data[i]));
-    return tg_cli_put_json(
-        &args->base, json_pack("{s:s, s:I, s:s, s:s, s:I, s:I, s:I, s:b, s:I, s:o}", "family", r->info.family,
-                               "parameters", (json_int_t)r->info.params, "mode", args->mode, "precision",
-                               "f32", "sequences", (json_int_t)r->rows, "tokens_per_sequence",
-                               (json_int_t)r->cols, "training_steps", (json_int_t)r->steps, "holds",
-                               r->failed == 0, "failed", (json_int_t)r->failed, "tensors", items));
+    return tg_cli_put_json(&args->base,
+                           json_pack("{s:s, s:I, s:s, s:s, s:s, s:I, s:I, s:I, s:b, s:I, s:o}", "family",
+                                     r->info.family, "parameters", (json_int_t)r->info.params, "mode",
+                                     args->mode, "precision", args->precision, "level", level_of(args),
+                                     "sequences", (json_int_t)r->rows, "tokens_per_sequence",
+                                     (json_int_t)r->cols, "training_steps", (json_int_t)r->steps, "holds",
+                                     r->failed == 0, "failed", (json_int_t)r->failed, "tensors", items));
 }
 
 static void print_item(const tg_verify_item *i)
@@ -66,9 +81,10 @@ static void print_reasons(const tg_verify_report *r)
 
 static void print_report(const tg_args_verify *args, const tg_verify_report *r)
 {
-    printf("%s, %" PRId64 " parameters, %s mode, f32; %" PRId64 " sequences of %" PRId64 " tokens, %" PRId64
+    printf("%s, %" PRId64 " parameters, %s mode, %s %s; %" PRId64 " sequences of %" PRId64 " tokens, %" PRId64
            " steps of training\n",
-           r->info.family, r->info.params, args->mode, r->rows, r->cols, r->steps);
+           r->info.family, r->info.params, args->mode, args->precision, level_of(args), r->rows, r->cols,
+           r->steps);
     printf("%-4s  %-56s  %9s  %9s  %-14s  %7s\n", "", "tensor, the worst first", "relative", "largest", "at",
            "allowed");
     const size_t n = args->all || r->items.len < r->failed + SHOWN ? r->items.len : r->failed + SHOWN;
@@ -87,7 +103,8 @@ int tg_cmd_verify(const tg_args_verify *args)
 {
     const tg_verify_options options = {.device = args->device,
                                        .threads = (int)args->threads,
-                                       .pynative = strcmp(args->mode, "pynative") == 0};
+                                       .pynative = strcmp(args->mode, "pynative") == 0,
+                                       .precision = precision_of(args)};
     tg_verify_report report;
     tg_cli_log_warnings(&args->base);
     int status = TG_EXIT_OK;

@@ -213,13 +213,13 @@ static const tg_node *reader(const tg_graph *g, const teng_tensor *v)
 void tg_precision_print(const tg_graph *g, tg_strbuf *out)
 {
     int64_t n = 0, bytes = 0;
-    tg_strbuf_printf(out, "%-28s %-22s %-5s casts\n", "layer", "operator", "in");
+    tg_strbuf_printf(out, "%-44s %-20s %-5s casts\n", "layer", "operator", "in");
     for (size_t k = 0; k < g->nodes.len; k++) {
         const tg_node *node = g->nodes.data[k];
         if (node->phase != TG_FORWARD || node->op == &tg_op_cast ||
             node->op->precision == TENG_PRECISION_MOVE)
             continue;
-        tg_strbuf_printf(out, "%-28s %-22s %-5s", *node->scope ? node->scope : "-", node->op->name,
+        tg_strbuf_printf(out, "%-44s %-20s %-5s", *node->scope ? node->scope : "-", node->op->name,
                          node->n_in ? teng_dtype_name(node->in[0]->desc.dtype) : "-");
         for (int i = 0; i < node->n_in; i++) {
             const tg_node *from = node->in[i]->node;

@@ -1,6 +1,7 @@
 /* `teng plan`: what a configuration would do, without data and without weights. */
 #include "base/fail.h"
 #include "device/cpu_isa.h"
+#include "nn/precision.h"
 #include "pass/pass.h"
 #include "train/run_impl.h"
 
@@ -66,6 +67,8 @@ static teng_status print(const tg_config *cfg, const tg_lm_info *info, tg_step *
         print_summary(cfg, info, step, plan, out);
     else if (strcmp(what, "graph") == 0)
         tg_graph_print(plan->graph, out);
+    else if (strcmp(what, "casts") == 0)
+        tg_precision_print(plan->graph, out);
     else if (strcmp(what, "dot") == 0)
         tg_graph_dot(plan->graph, out);
     else if (strcmp(what, "plan") == 0)

@@ -19,15 +19,37 @@
 
 typedef enum item_kind { LOSS, LOGITS, GRAD, CURVE, ITEM_KINDS } item_kind;
 
-static const struct tolerance {
+typedef struct tolerance {
     double limit;
     const char *why;
-} f32_tolerances[ITEM_KINDS] = {
-    [LOSS] = {1e-6, "f32: a mean of rounded terms, about 16 units in the last place"},
-    [LOGITS] = {1e-5, "f32: products of all layers summed in another order"},
-    [GRAD] = {2e-5, "f32: as logits, forward and backward"},
-    [CURVE] = {1e-4, "f32: what rounding grows to over the steps of training"},
+} tolerance;
+static const tolerance
+    f32_tolerances[ITEM_KINDS] =
+        {
+            [LOSS] = {1e-6, "f32: a mean of rounded terms, about 16 units in the last place"},
+            [LOGITS] = {1e-5, "f32: products of all layers summed in another order"},
+            [GRAD] = {2e-5, "f32: as logits, forward and backward"},
+            [CURVE] = {1e-4, "f32: what rounding grows to over the steps of training"},
+},
+    bf16_tolerances[ITEM_KINDS] =
+        {
+            [LOSS] = {2e-3, "bf16: logits off by a few units of 2^-8, averaged over the labels"},
+            [LOGITS] = {2e-2, "bf16: each layer rounds to 8 bits, errors add up as a random walk"},
+            [GRAD] = {6e-2, "bf16: as logits, forward and backward"},
+            [CURVE] = {2e-2, "bf16: what rounding grows to over the steps of training"},
+},
+    f16_tolerances[ITEM_KINDS] = {
+        [LOSS] = {2e-4, "fp16: logits off by a few units of 2^-11, averaged over the labels"},
+        [LOGITS] = {3e-3, "fp16: each layer rounds to 11 bits, errors add up as a random walk"},
+        [GRAD] = {1e-2, "fp16: as logits, forward and backward"},
+        [CURVE] = {5e-3, "fp16: what rounding grows to over the steps of training"},
 };
+
+static const tolerance *tolerances_of(const teng_precision *p)
+{
+    if (p->level == TENG_O0) return f32_tolerances;
+    return p->dtype == TENG_F16 ? f16_tolerances : bf16_tolerances;
+}
 
 typedef struct golden {
     const char *path;
@@ -44,6 +66,8 @@ typedef struct subject { /* the model that is looked at */
     tg_core *core;
     const tg_param_info *params;
     size_t n_params;
+    tg_loss_scale_options scaling;
+    tg_loss_scale scale; /* of fp16, else 1 */
 } subject;
 
 /* ---- the dump ---- */
@@ -169,7 +193,12 @@ static teng_status open_core(subject *s, const char *dir, const golden *g, const
         .passes = passes,
         .n_passes = 1,
         .no_dropout = true,
+        .precision = o->precision,
     };
+    const bool fp16 = o->precision.level != TENG_O0 && o->precision.dtype == TENG_F16;
+    s->scaling = tg_loss_scale_fill((tg_loss_scale_options){.mode = fp16 ? TG_SCALE_DYNAMIC : TG_SCALE_NONE,
+                                                            .initial = fp16 ? 65536 : 0});
+    s->scale = tg_loss_scale_begin(&s->scaling);
     TG_TRY(tg_core_create(s->cell, o->device, o->threads, &options, &s->core));
     TG_TRY(tg_nn_params(s->cell, &s->params, &s->n_params));
     return tg_core_load_path(s->core, dir);
@@ -179,7 +208,7 @@ static teng_status open_core(subject *s, const char *dir, const golden *g, const
 static tg_verify_item *add_item(tg_verify_report *r, const char *name, item_kind kind)
 {
     const tg_verify_item fresh = {
-        .name = tg_strdup(name), .tolerance = f32_tolerances[kind].limit, .why = f32_tolerances[kind].why};
+        .name = tg_strdup(name), .tolerance = r->tolerances[kind].limit, .why = r->tolerances[kind].why};
     if (!fresh.name || !tg_vec_push(&r->items, fresh)) {
         tg_free(fresh.name);
         return NULL;
@@ -344,6 +373,24 @@ static teng_status compare_grads(subject *s, golden *g, float *const *grads, tg_
     return TENG_OK;
 }
 
+/* Gradients at the largest loss scale that overflows none of them, and divided by it. */
+static teng_status scaled_grads(subject *s, const tg_step_feed *feed, double *loss, float *const *grads,
+                                float *all, int64_t n)
+{
+    bool again = true;
+    while (again) {
+        bool finite = true;
+        const float scale = (float)s->scale.scale;
+        TG_TRY(tg_step_grads(s->core->step, feed, s->scale.scale, loss, grads));
+        for (int64_t i = 0; i < n; i++) {
+            finite &= isfinite(all[i]);
+            all[i] /= scale;
+        }
+        again = tg_loss_scale_adjust(&s->scale, &s->scaling, finite, isfinite(*loss));
+    }
+    return TENG_OK;
+}
+
 /* The loss is what evaluation gives and what the step with gradients gives; the worse counts. */
 static teng_status verify_loss_and_grads(subject *s, golden *g, const tg_step_feed *feed, tg_verify_report *r)
 {
@@ -358,7 +405,7 @@ static teng_status verify_loss_and_grads(subject *s, golden *g, const tg_step_fe
         at += (size_t)tg_desc_numel(&s->params[i].desc);
     }
     if (status == TENG_OK) status = tg_step_eval(s->core->step, feed, &loss[0]);
-    if (status == TENG_OK) status = tg_step_grads(s->core->step, feed, 1, &loss[1], grads);
+    if (status == TENG_OK) status = scaled_grads(s, feed, &loss[1], grads, all, total);
     if (status == TENG_OK) {
         const tg_st_tensor *t = take(g, "loss");
         const double theirs = t && tg_dtype_is_float(t->desc.dtype) && tg_desc_numel(&t->desc) > 0
@@ -382,8 +429,9 @@ static teng_status verify_curve(subject *s, golden *g, const tg_step_feed *feed,
     teng_status status = losses ? TENG_OK : TENG_MEMORY;
     for (int64_t i = 0; i < r->steps && status == TENG_OK; i++) {
         tg_step_result result = {0};
-        status = tg_step_train(s->core->step, i + 1, g->lr, 1, feed, &result);
+        status = tg_step_train(s->core->step, i + 1, g->lr, s->scale.scale, feed, &result);
         losses[i] = result.loss;
+        if (tg_loss_scale_adjust(&s->scale, &s->scaling, result.finite, result.loss_finite)) i--;
     }
     if (status == TENG_OK) status = compare_losses(g, r, "adamw_loss", CURVE, losses, r->steps);
     tg_free(losses);
@@ -417,6 +465,7 @@ static teng_status verify(subject *s, golden *g, const char *dir, const tg_verif
     TG_TRY(open_golden(g, s->info.vocab_size));
     TG_TRY(open_core(s, dir, g, o));
     r->info = s->info;
+    r->tolerances = tolerances_of(&o->precision);
     r->rows = g->rows;
     r->cols = g->cols;
     const tg_step_feed feed = feed_of(g, desc, data);

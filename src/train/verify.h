@@ -14,6 +14,7 @@ typedef struct tg_verify_options {
     const char *device; /* "cpu" */
     int threads;        /* 0: all */
     bool pynative;
+    teng_precision precision; /* O0: f32 */
 } tg_verify_options;
 
 typedef struct tg_verify_item {
@@ -33,6 +34,7 @@ typedef struct tg_verify_report {
     int64_t steps;                /* of the short training */
     TG_VEC(tg_verify_item) items; /* the worst first: by error / tolerance, those with a problem before all */
     size_t failed;
+    const struct tolerance *tolerances; /* of the precision, by kind of item */
 } tg_verify_report;
 
 /* An error means that nothing could be compared; differences are in the report. tg_verify_free in any case.
