@@ -5,6 +5,7 @@
  */
 #include "eager/eager.h"
 
+#include "base/clock.h"
 #include "base/fail.h"
 #include "base/strmap.h"
 #include "graph/op_table.h"
@@ -43,6 +44,7 @@ struct tg_eager {
     TG_VEC(const void *) in;
     tg_node_watch *watch;
     void *watch_user;
+    const tg_probe *probe;
 };
 
 tg_eager *tg_eager_create(tg_store *store, int isa)
@@ -219,7 +221,13 @@ static teng_status run_call(tg_eager *e, tg_node *node)
                                    .in = e->in.data,
                                    .out = outs,
                                    .workspace = e->workspace};
-    return c->kernel->run(&args);
+    if (!e->probe) return c->kernel->run(&args);
+    tg_node_run r = {.node = node, .call = &c->call, .kernel = c->kernel, .begin = tg_clock_seconds()};
+    TG_TRY(c->kernel->run(&args));
+    TG_TRY(tg_stream_sync(e->dev, NULL));
+    r.end = tg_clock_seconds();
+    e->probe->ran(e->probe->user, &r);
+    return TENG_OK;
 }
 
 static teng_status run_node(void *user, tg_node *node)
@@ -251,6 +259,11 @@ void tg_eager_watch(tg_eager *eager, tg_node_watch *watch, void *user)
 {
     eager->watch = watch;
     eager->watch_user = user;
+}
+
+void tg_eager_probe(tg_eager *eager, const tg_probe *probe)
+{
+    eager->probe = probe;
 }
 
 void tg_eager_begin(tg_eager *eager, tg_graph *g)

@@ -24,6 +24,8 @@ teng_status tg_eager_fetch(tg_eager *eager, teng_tensor *value, void *data, size
 /* watch sees each node after it has run, views aside, until it says stop (the nodes still run); NULL: none.
  */
 void tg_eager_watch(tg_eager *eager, tg_node_watch *watch, void *user);
+/* Told of each node that runs from now on (borrowed); NULL: none. */
+void tg_eager_probe(tg_eager *eager, const tg_probe *probe);
 /* Bytes held for values now and at most so far; kernels prepared so far. */
 size_t tg_eager_bytes(const tg_eager *eager, size_t *peak);
 size_t tg_eager_kernels(const tg_eager *eager);

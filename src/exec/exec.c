@@ -1,6 +1,7 @@
 /* Executor: an array of ready kernel calls. Binding again is only needed after the shared block has grown. */
 #include "exec/exec.h"
 
+#include "base/clock.h"
 #include "base/fail.h"
 #include "tensor/desc.h"
 
@@ -9,6 +10,7 @@ struct tg_exec_block {
     void *base;
     size_t bytes;
     int generation; /* counts growths */
+    const tg_probe *probe;
 };
 
 typedef struct bound_step {
@@ -45,6 +47,11 @@ void tg_exec_block_destroy(tg_exec_block **block)
 size_t tg_exec_block_bytes(const tg_exec_block *block)
 {
     return block->bytes;
+}
+
+void tg_exec_block_probe(tg_exec_block *block, const tg_probe *probe)
+{
+    block->probe = probe;
 }
 
 /* Contents are lost: nothing in the block outlives a step. */
@@ -163,9 +170,29 @@ static teng_status run_step(const bound_step *step)
     return status;
 }
 
+static teng_status run_probed(tg_exec *exec, size_t first, size_t end)
+{
+    const tg_probe *probe = exec->block->probe;
+    for (size_t k = first; k < end; k++) {
+        const bound_step *step = &exec->steps[k];
+        if (!step->run) continue;
+        tg_node_run r = {.node = step->node,
+                         .call = step->args.call,
+                         .kernel = exec->plan->steps.data[k].kernel,
+                         .begin = tg_clock_seconds()};
+        TG_TRY(run_step(step));
+        TG_TRY(tg_stream_sync(exec->block->dev, NULL));
+        r.end = tg_clock_seconds();
+        probe->ran(probe->user, &r);
+    }
+    return TENG_OK;
+}
+
 teng_status tg_exec_run(tg_exec *exec, tg_phase first, tg_phase last)
 {
     if (exec->generation != exec->block->generation) bind_places(exec);
+    if (exec->block->probe)
+        return run_probed(exec, exec->plan->phase_begin[first], exec->plan->phase_begin[last + 1]);
     for (size_t k = exec->plan->phase_begin[first]; k < exec->plan->phase_begin[last + 1]; k++)
         if (exec->steps[k].run) TG_TRY(run_step(&exec->steps[k]));
     return tg_stream_sync(exec->block->dev, NULL);

@@ -13,6 +13,8 @@ typedef struct tg_exec_block tg_exec_block;
 tg_exec_block *tg_exec_block_create(tg_device *dev);
 void tg_exec_block_destroy(tg_exec_block **block);
 size_t tg_exec_block_bytes(const tg_exec_block *block);
+/* From the next run on, of every plan in this block (borrowed); NULL: none, and nothing is measured. */
+void tg_exec_block_probe(tg_exec_block *block, const tg_probe *probe);
 
 typedef struct tg_exec tg_exec;
 /* Binds the plan (borrowed) to the store (missing entries are added) and the block (grown if need be). */

@@ -117,6 +117,17 @@ teng_op_call tg_node_call(const tg_node *node, teng_desc *in, teng_desc *out);
 /* Looks at a node that has just run; out[n_out] is where its outputs lie. True: seen enough, run no further.
  */
 typedef bool tg_node_watch(void *user, const tg_node *node, void *const *out);
+/* Is told of each node that has run, views aside, and when (clock seconds): what a profiler hangs in. */
+typedef struct tg_node_run {
+    const tg_node *node;
+    const teng_op_call *call;
+    const teng_kernel *kernel;
+    double begin, end;
+} tg_node_run;
+typedef struct tg_probe {
+    void (*ran)(void *user, const tg_node_run *run);
+    void *user;
+} tg_probe;
 
 /* ---- trace: what the thread is building now ---- */
 /* Stands between the model's calls and the graph (mixed precision): before may replace operands, after may

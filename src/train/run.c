@@ -185,10 +185,15 @@ static char *dropped_text(const tg_core *core, const tg_core_result *r)
 static teng_status one_step(tg_run *run, pace *p)
 {
     const double lr = tg_schedule_lr(run->cfg, run->core->done + 1);
-    tg_core_result r;
-    TG_TRY(tg_core_train_step(run->core, &run->source, lr, &r));
+    tg_core_result r = {0};
+    tg_profiler_end_step(run->profiler);
+    tg_profiler_begin_step(run->profiler, run->core->done + 1);
+    const teng_status status = tg_core_train_step(run->core, &run->source, lr, &r);
+    tg_profiler_ran(run->profiler, r.wait_s);
+    TG_TRY(status);
     tg_run_record record = {.line = {.step = run->core->done}};
     if (!r.again) record = record_of(run, p, &r, lr);
+    record.profiled = tg_profiler_is_inside(run->profiler);
     if (!r.finite) record.note = dropped_text(run->core, &r);
     tg_run_put_record(run, &record);
     return r.finite ? TENG_OK : tg_core_check_dropped(run->core);
@@ -215,7 +220,9 @@ static teng_status fill_sink(tg_run *run, pace *p)
     for (int64_t n = 1;; n++) {
         TG_TRY(one_step(run, p));
         const bool full = size > 0 ? n == size : floor(run->core->epoch) > epoch;
-        if (full || is_over(run, p) || eval_is_due(run) || save_is_due(run)) return TENG_OK;
+        if (full || is_over(run, p) || eval_is_due(run) || save_is_due(run) ||
+            tg_profiler_is_due(run->profiler))
+            return TENG_OK;
     }
 }
 
@@ -227,6 +234,19 @@ static teng_status run_sink(tg_run *run, pace *p)
     return status;
 }
 
+/* A profile that cannot be written ends no run. */
+static void write_profile(tg_run *run)
+{
+    bool written;
+    const teng_status status = tg_profiler_write(run->profiler, run->cfg->run.dir, &written);
+    tg_run_keep_books(run, run->core->done, status);
+    if (!written) return;
+    char text[512];
+    snprintf(text, sizeof text, "profile of steps %s written: teng profile %s", run->cfg->profile.steps,
+             run->cfg->run.dir);
+    tg_run_tell_text(run, TG_RUN_NOTE, run->core->done, text);
+}
+
 static teng_status loop(tg_run *run, pace *p)
 {
     while (!is_over(run, p)) {
@@ -234,14 +254,20 @@ static teng_status loop(tg_run *run, pace *p)
         report_saves(run, -1);
         const bool more = run->core->done < run->cfg->train.steps;
         if (eval_is_due(run) && more) {
+            const double begin = tg_clock_seconds();
             TG_TRY(evaluate_and_tell(run));
+            tg_profiler_host(run->profiler, TG_PROFILE_EVALUATION, begin);
             p->last = tg_clock_seconds();
         }
         if (save_is_due(run) && more && !stop_requested) {
+            const double begin = tg_clock_seconds();
             save(run);
+            tg_profiler_host(run->profiler, TG_PROFILE_CHECKPOINT, begin);
             report_saves(run, -1);
             p->last = tg_clock_seconds();
         }
+        tg_profiler_end_step(run->profiler);
+        if (tg_profiler_is_due(run->profiler)) write_profile(run);
     }
     return TENG_OK;
 }
@@ -277,9 +303,15 @@ teng_status tg_run_train(tg_run *run, tg_run_sink *sink, void *user)
     if (run->core->done >= run->cfg->train.steps)
         tg_run_tell_text(run, TG_RUN_NOTE, run->core->done,
                          "all steps were done before; train.steps=N with a larger N goes on");
+    int64_t first, last;
+    if (tg_config_profile_steps(run->cfg, &first, &last) && last <= run->core->done)
+        tg_run_tell_text(run, TG_RUN_NOTE, run->core->done,
+                         "profile.steps names steps that were done before: nothing is measured");
     pace p = {.begin = tg_clock_seconds(), .first_step = run->core->done};
     p.last = p.begin;
-    teng_status status = loop(run, &p);
+    teng_status status = tg_profiler_create(run->cfg, run->core, &run->profiler);
+    if (status == TENG_OK) status = loop(run, &p);
+    if (status == TENG_OK) write_profile(run); /* when the run ended before the last of its steps */
     if (status == TENG_OK) {
         status = finish(run);
     } else {

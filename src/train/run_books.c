@@ -54,9 +54,13 @@ static void tell_record(tg_run *run, tg_run_record *r)
 static void tell_records(void *user)
 {
     tg_run_books *books = user;
-    void *record;
-    while (tg_queue_get(books->queue, &record))
+    void *item;
+    while (tg_queue_get(books->queue, &item)) {
+        tg_run_record *record = item;
+        const double begin = tg_clock_seconds();
         tell_record(books->run, record);
+        if (record->profiled) tg_profiler_beside(books->run->profiler, TG_PROFILE_BOOKS, begin);
+    }
 }
 
 teng_status tg_run_open_books(tg_run *run)
@@ -86,7 +90,9 @@ void tg_run_close_books(tg_run *run)
 void tg_run_put_record(tg_run *run, const tg_run_record *record)
 {
     tg_run_books *b = run->books;
+    const double begin = record->profiled ? tg_clock_seconds() : 0;
     tg_run_record *r = b ? &b->records[b->next++ % RECORDS] : &(tg_run_record){0};
     *r = *record;
     if (!b || !tg_queue_put(b->queue, r)) tell_record(run, r);
+    if (record->profiled) tg_profiler_host(run->profiler, TG_PROFILE_BOOKS, begin);
 }

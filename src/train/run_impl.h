@@ -8,6 +8,7 @@
 #include "device/cpu_info.h"
 #include "monitor/metrics.h"
 #include "train/core.h"
+#include "train/profiler.h"
 
 typedef struct tg_run_books tg_run_books;
 
@@ -28,9 +29,10 @@ struct tg_run {
     bool peak_again;   /* it was measured anew during this run */
     tg_run_sink *sink;
     void *user;
-    int64_t saved_step;  /* of the last checkpoint submitted, -1: none */
-    double saved_at;     /* clock seconds */
-    tg_run_books *books; /* of the data sink that runs; NULL: steps are told at once */
+    int64_t saved_step;    /* of the last checkpoint submitted, -1: none */
+    double saved_at;       /* clock seconds */
+    tg_profiler *profiler; /* NULL: none */
+    tg_run_books *books;   /* of the data sink that runs; NULL: steps are told at once */
 };
 
 /* ---- what people see (run_books.c) ---- */
@@ -44,6 +46,7 @@ typedef struct tg_run_record { /* one try of a step */
     tg_run_event event;
     bool counts; /* false: the batch is tried again, only the note is told */
     char *note;  /* heap, taken over; NULL: none */
+    bool profiled;
 } tg_run_record;
 /* Tells a step: at once, or between open and close by a thread that tells them in order. close waits until
  * all are told. */

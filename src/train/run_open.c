@@ -461,6 +461,7 @@ void tg_run_close(tg_run **run)
     tg_metrics_close(&r->metrics);
     tg_loader_close(&r->train);
     tg_loader_close(&r->val);
+    tg_profiler_destroy(&r->profiler);
     tg_core_destroy(&r->core);
     teng_cell_destroy(&r->lm);
     tg_tokenizer_destroy(&r->tokenizer);

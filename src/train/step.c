@@ -381,6 +381,12 @@ teng_status tg_step_plan(tg_step *s, const tg_step_feed *shapes, bool training, 
     return TENG_OK;
 }
 
+void tg_step_probe(tg_step *s, const tg_probe *probe)
+{
+    tg_exec_block_probe(s->block, probe);
+    if (s->eager) tg_eager_probe(s->eager, probe);
+}
+
 const char *tg_step_pass_report(const tg_step *s)
 {
     return tg_strbuf_str(&s->report);

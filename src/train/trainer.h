@@ -67,6 +67,8 @@ teng_status tg_step_grads(tg_step *s, const tg_step_feed *feed, double loss_scal
                           float *const *grads);
 /* The plan for these input shapes (made when absent), for listings; train or eval. NULL in pynative. */
 teng_status tg_step_plan(tg_step *s, const tg_step_feed *shapes, bool training, const tg_plan **out);
+/* Told of each node that steps run from now on (borrowed); NULL: none, and steps pay nothing. */
+void tg_step_probe(tg_step *s, const tg_probe *probe);
 /* Text of each pass run when that plan was made: "name: what it changed". */
 const char *tg_step_pass_report(const tg_step *s);
 
