@@ -2,12 +2,12 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-# ---- libteng: everything but the cli room ----
+# ---- libteng: everything but the rooms of the program, cli and bench ----
 set(objects "")
 set(whole WHOLE_ARCHIVE)
 foreach(room IN LISTS TG_ALL_ROOMS)
   get_target_property(type ${room} TYPE)
-  if(type STREQUAL "INTERFACE_LIBRARY" OR room STREQUAL "tg_cli")
+  if(type STREQUAL "INTERFACE_LIBRARY" OR room STREQUAL "tg_cli" OR room STREQUAL "tg_bench")
     continue()
   endif()
   list(APPEND objects $<TARGET_OBJECTS:${room}>)

@@ -34,8 +34,9 @@ data      3  8
 ckpt      3  8
 monitor   3  8
 train     8  9
-cli       9 10
-main     10 11
+bench     9 10
+cli      10 11
+main     11 12
 '
 
 # Files of some kinds below some folders, without build results and test data.

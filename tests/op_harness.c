@@ -1,27 +1,10 @@
 /* The harness's walk over an operator's cases; see op_harness.h. */
 #include "op_harness_impl.h"
 
-#include "op_cases_list.h"
-
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-static const teng_op_cases *const builtin[] = {
-#define OP(symbol) &tg_cases_##symbol,
-#include "op/ops.def"
-#undef OP
-};
-
-const teng_op_cases *tg_harness_cases(const char *op)
-{
-    for (size_t i = 0; i < sizeof builtin / sizeof *builtin; i++)
-        if (strcmp(builtin[i]->op, op) == 0) return builtin[i];
-    for (int i = 0; i < tg_op_count(); i++)
-        if (strcmp(tg_op_at(i)->name, op) == 0) return tg_op_cases_at(i);
-    return NULL;
-}
 
 void hx_fail(hx *h, const hx_case *x, const char *fmt, ...)
 {

@@ -10,12 +10,11 @@
 #define TENG_TESTS_OP_HARNESS_H
 
 #include "base/strbuf.h"
+#include "op/builtin_cases.h"
 #include "teng/operator.h"
 
 /* Number of failures; each is a line in report. Built-in operators must be registered (their references
  * evaluate the gradient's nodes). */
 int tg_harness_check(const teng_op_spec *op, const teng_op_cases *cases, tg_strbuf *report);
-/* Cases of a built-in operator or of a registered plugin's; NULL when there are none. */
-const teng_op_cases *tg_harness_cases(const char *op);
 
 #endif

@@ -80,7 +80,7 @@ static teng_status evaluate(const hx_case *x, const tg_graph *g, double **value)
 {
     for (size_t k = 0; k < g->nodes.len; k++) {
         const tg_node *node = g->nodes.data[k];
-        const teng_op_cases *cases = node->op == x->op ? x->cases : tg_harness_cases(node->op->name);
+        const teng_op_cases *cases = node->op == x->op ? x->cases : tg_op_cases_find(node->op->name);
         if (!cases) return tg_fail(TENG_INVALID, "%s has no reference", node->op->name);
         teng_desc in[64], out[TENG_MAX_OUT];
         const double *in64[64];

@@ -49,11 +49,13 @@ static void test_table(void **state)
         snprintf(group, sizeof group, "%.*s", (int)(space - c->name), c->name);
         assert_non_null(tg_cli_group_find(group));
     }
-    /* the same word means the same everywhere: one type, one argument's name */
+    /* the same word means the same everywhere, but for the steps of a plan, which are listed, and those that
+     * are made */
     for (int i = 0; i < tg_cli_option_count; i++)
         for (int j = 0; j < i; j++) {
             const tg_cli_option *a = &tg_cli_options[i], *b = &tg_cli_options[j];
-            if (strcmp(a->key.name, b->key.name) == 0) assert_int_equal(a->key.kind, b->key.kind);
+            if (strcmp(a->key.name, b->key.name) == 0 && strcmp(a->key.name, "steps") != 0)
+                assert_int_equal(a->key.kind, b->key.kind);
         }
 }
 

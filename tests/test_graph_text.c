@@ -196,7 +196,7 @@ static void every_operator_round_trips(void **state)
     (void)state;
     for (int i = 0; i < tg_op_count(); i++) {
         const teng_op_spec *op = tg_op_at(i);
-        const teng_op_cases *of_op = tg_harness_cases(op->name);
+        const teng_op_cases *of_op = tg_op_cases_find(op->name);
         for (int k = 0; k < of_op->n; k++) {
             tg_graph *g = graph_of_case(op, &of_op->list[k]);
             tg_strbuf out = {0};

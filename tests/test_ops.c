@@ -15,7 +15,7 @@ static void check(void **state)
 {
     const teng_op_spec *op = *state;
     tg_strbuf report = {0};
-    const int failures = tg_harness_check(op, tg_harness_cases(op->name), &report);
+    const int failures = tg_harness_check(op, tg_op_cases_find(op->name), &report);
     if (failures) fprintf(stderr, "%s", tg_strbuf_str(&report)); /* cmocka cuts long messages */
     tg_strbuf_free(&report);
     assert_int_equal(failures, 0);

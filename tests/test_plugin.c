@@ -28,7 +28,7 @@ static void the_table_test(void **state)
     (void)state;
     tg_strbuf report = {0};
     const int failures =
-        tg_harness_check(teng_op_find("squared_relu"), tg_harness_cases("squared_relu"), &report);
+        tg_harness_check(teng_op_find("squared_relu"), tg_op_cases_find("squared_relu"), &report);
     if (failures) fprintf(stderr, "%s", tg_strbuf_str(&report));
     assert_int_equal(failures, 0);
     tg_strbuf_free(&report);

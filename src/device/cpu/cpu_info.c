@@ -5,6 +5,7 @@
 #include "device/cpu_isa.h"
 
 #include <ctype.h>
+#include <omp.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,6 +106,18 @@ void tg_cpu_info_get(tg_cpu_info *out)
     find_caches(out);
     out->cores = find_cores();
     out->memory_bytes = find_memory();
+}
+
+char *tg_cpu_line(char *buf)
+{
+    char version[32];
+    tg_cpu_info info;
+    tg_cpu_info_get(&info);
+    const int threads = omp_get_max_threads();
+    snprintf(buf, TG_CPU_LINE, "%s, %d core%s, %d thread%s, %s, %s", info.model, info.cores,
+             info.cores == 1 ? "" : "s", threads, threads == 1 ? "" : "s",
+             tg_cpu_isa_name(tg_cpu_isa_current()), tg_gemm_version(version));
+    return buf;
 }
 
 json_t *tg_cpu_info_json(const tg_cpu_info *info, const tg_cpu_peak *peak)

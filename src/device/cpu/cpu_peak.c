@@ -33,8 +33,9 @@ static void fill(teng_dtype dtype, char *data, int64_t size)
         memcpy(data + (size_t)i * row, data, row);
 }
 
-static teng_status time_product(teng_dtype dtype, int64_t size, double *gflops)
+teng_status tg_cpu_time_product(teng_dtype dtype, int64_t size, double seconds, tg_cpu_rates *out)
 {
+    out->n = 0;
     tg_gemm_spec spec = {.a = dtype, .b = dtype, .c = dtype, .m = size, .n = size, .k = size};
     tg_gemm_plan *plan;
     TG_TRY(tg_gemm_plan_create(&spec, &plan));
@@ -45,14 +46,15 @@ static teng_status time_product(teng_dtype dtype, int64_t size, double *gflops)
     if (status == TENG_OK) {
         fill(dtype, a, size);
         fill(dtype, b, size);
-        double start = tg_clock_seconds(), now = start, best = 1e30;
-        for (int run = 0; status == TENG_OK && (run < 2 || now - start < PRODUCT_SECONDS); run++) {
+        const double flops = 2 * (double)size * (double)size * (double)size;
+        double start = tg_clock_seconds(), now = start;
+        for (int run = 0; status == TENG_OK && (run < 2 || now - start < seconds); run++) {
             double before = now;
             status = tg_gemm_run(plan, a, b, NULL, c, scratch);
             now = tg_clock_seconds();
-            if (run && now - before < best) best = now - before; /* the first run warms up */
+            if (run && out->n < TG_CPU_RATES) /* the first run warms up */
+                out->rate[out->n++] = 1e-9 * flops / (now - before);
         }
-        *gflops = 2e-9 * (double)size * (double)size * (double)size / best;
     }
     tg_free_aligned(a);
     tg_free_aligned(b);
@@ -69,55 +71,106 @@ static void triad(float *restrict a, const float *restrict b, const float *restr
         a[i] = b[i] + 0.5f * c[i];
 }
 
-static teng_status time_triad(int64_t n, double *gb_s)
+static void copy(float *restrict a, const float *restrict b, int64_t n)
 {
-    float *x[3];
-    for (int i = 0; i < 3; i++)
+#pragma omp parallel for simd schedule(static)
+    for (int64_t i = 0; i < n; i++)
+        a[i] = b[i];
+}
+
+/* Whole numbers, so that the compiler may use many sums. */
+static uint64_t add_up(const uint64_t *a, int64_t n)
+{
+    uint64_t sum = 0;
+#pragma omp parallel for simd schedule(static) reduction(+ : sum)
+    for (int64_t i = 0; i < n; i++)
+        sum += a[i];
+    return sum;
+}
+
+/* Bytes that one pass of that kind moves. */
+static double run_stream(tg_cpu_stream kind, float *const x[3], int64_t n)
+{
+    const double bytes = (double)n * sizeof(float);
+    /* The array is all zeros, which the compiler does not know: it must read them. */
+    if (kind == TG_CPU_READ) return add_up((const uint64_t *)x[0], n / 2) == 0 ? bytes : 0;
+    if (kind == TG_CPU_COPY) {
+        copy(x[0], x[1], n);
+        return 2 * bytes;
+    }
+    triad(x[0], x[1], x[2], n);
+    return 3 * bytes;
+}
+
+/* Elements of an array: three of them are three times the last cache, where memory allows. */
+static int64_t stream_elements(void)
+{
+    tg_cpu_info info;
+    tg_cpu_info_get(&info);
+    int64_t n = (int64_t)(info.l3_bytes / sizeof(float));
+    if (n < MIN_TRIAD) n = MIN_TRIAD;
+    if ((uint64_t)n * 3 * sizeof(float) > info.memory_bytes / 8) n = (int64_t)(info.memory_bytes / 8 / 12);
+    return n;
+}
+
+teng_status tg_cpu_time_stream(tg_cpu_stream kind, double seconds, tg_cpu_rates *out)
+{
+    out->n = 0;
+    const int64_t n =
+        stream_elements() * (kind == TG_CPU_READ ? 3 : 1); /* all of them are far larger than a cache */
+    float *x[3] = {0};
+    const int arrays = kind == TG_CPU_READ ? 1 : kind == TG_CPU_COPY ? 2 : 3;
+    teng_status status = TENG_OK;
+    for (int i = 0; i < arrays && status == TENG_OK; i++) {
         x[i] = tg_alloc_aligned((size_t)n * sizeof(float));
-    teng_status status = x[0] && x[1] && x[2] ? TENG_OK : TENG_MEMORY;
+        if (!x[i]) status = TENG_MEMORY;
+    }
     if (status == TENG_OK) {
 #pragma omp parallel for schedule(static)
-        for (int64_t i = 0; i < n; i++) {
-            x[0][i] = 0;
-            x[1][i] = 1;
-            x[2][i] = 2;
-        }
-        double start = tg_clock_seconds(), now = start, best = 1e30;
-        for (int run = 0; run < 3 || now - start < TRIAD_SECONDS; run++) {
+        for (int64_t i = 0; i < n; i++)
+            for (int k = 0; k < arrays; k++)
+                x[k][i] = (float)k;
+        double start = tg_clock_seconds(), now = start;
+        for (int run = 0; run < 3 || now - start < seconds; run++) {
             double before = now;
-            triad(x[0], x[1], x[2], n);
+            const double bytes = run_stream(kind, x, n);
             now = tg_clock_seconds();
-            if (now - before < best) best = now - before;
+            if (out->n < TG_CPU_RATES) out->rate[out->n++] = 1e-9 * bytes / (now - before);
         }
-        *gb_s = 1e-9 * 3 * (double)n * sizeof(float) / best;
     }
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < arrays; i++)
         tg_free_aligned(x[i]);
     return status;
 }
 
+static double best(const tg_cpu_rates *r)
+{
+    double most = 0;
+    for (int i = 0; i < r->n; i++)
+        if (r->rate[i] > most) most = r->rate[i];
+    return most;
+}
+
 static teng_status best_product(teng_dtype dtype, double *gflops)
 {
-    double small, large;
-    TG_TRY(time_product(dtype, 1024, &small));
-    *gflops = small;
-    if (small < 200) return TENG_OK; /* it fills few cores, and a larger cube would take long */
-    TG_TRY(time_product(dtype, 2048, &large));
-    if (large > small) *gflops = large;
+    tg_cpu_rates r;
+    TG_TRY(tg_cpu_time_product(dtype, 1024, PRODUCT_SECONDS, &r));
+    *gflops = best(&r);
+    if (*gflops < 200) return TENG_OK; /* it fills few cores, and a larger cube would take long */
+    TG_TRY(tg_cpu_time_product(dtype, 2048, PRODUCT_SECONDS, &r));
+    if (best(&r) > *gflops) *gflops = best(&r);
     return TENG_OK;
 }
 
 static teng_status measure(tg_cpu_peak *out)
 {
-    tg_cpu_info info;
-    tg_cpu_info_get(&info);
-    int64_t n = (int64_t)(info.l3_bytes / sizeof(float)); /* three arrays: three times the last cache */
-    if (n < MIN_TRIAD) n = MIN_TRIAD;
-    if ((uint64_t)n * 3 * sizeof(float) > info.memory_bytes / 8) n = (int64_t)(info.memory_bytes / 8 / 12);
+    tg_cpu_rates r;
     TG_TRY(best_product(TENG_F32, &out->f32_gflops));
     out->bf16_gflops = 0;
     if (tg_gemm_native(TENG_BF16)) TG_TRY(best_product(TENG_BF16, &out->bf16_gflops));
-    return time_triad(n, &out->bandwidth_gb_s);
+    TG_TRY(tg_cpu_time_stream(TG_CPU_TRIAD, TRIAD_SECONDS, &r));
+    out->bandwidth_gb_s = best(&r);
+    return TENG_OK;
 }
 
 /* ---- cache ---- */

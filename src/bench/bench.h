@@ -1,0 +1,149 @@
+/*
+ * Measurements: what the machine reaches, and what teng reaches on it. Each function does real work on values
+ * drawn from a seed (no data, no preparation, no files left behind) and answers with figures or with a JSON
+ * object: medians with spread, the machine, the version. It prints nothing, and judges nothing: thresholds
+ * and comparisons with other programs are for whoever reads the figures.
+ */
+#ifndef TG_BENCH_BENCH_H
+#define TG_BENCH_BENCH_H
+
+#include "base/json.h"
+#include "config/config.h"
+#include "device/device.h"
+#include "teng/tensor.h"
+
+/* ---- figures (bench_stat.c) ---- */
+typedef struct tg_bench_stat {
+    double median, min, max;
+    int64_t n; /* values; 0: nothing was measured */
+} tg_bench_stat;
+/* Sorts the values. */
+tg_bench_stat tg_bench_stat_of(double *values, int64_t n);
+/* {"median":…, "min":…, "max":…, "n":…}; null when n is 0. New reference. */
+json_t *tg_bench_stat_json(tg_bench_stat stat);
+/* The machine as the current settings use it: {"line", "cpu", "cores", "threads", "isa", "gemm",
+ * "memory_bytes"}. */
+json_t *tg_bench_machine_json(void);
+/* Puts "version" and "machine" at the end of an answer and gives it to *out. A NULL answer is TENG_MEMORY. */
+teng_status tg_bench_answer(json_t *answer, json_t **out);
+
+/* ---- the machine (bench_peak.c) ---- */
+typedef struct tg_bench_peak_options {
+    int64_t threads; /* 0: all cores; one thread is measured too */
+    double seconds;  /* spent on each figure */
+} tg_bench_peak_options;
+/* "peaks": one object for each number of threads, with {f32,bf16,f16}_gflops (null: no instructions for it),
+ * read_gb_s, copy_gb_s and triad_gb_s, each with spread. */
+teng_status tg_bench_peak(const tg_bench_peak_options *options, json_t **out);
+/* Best rate of a product of that dtype with the threads now set, in GFLOP/s. A dtype without instructions is
+ * measured as it runs. */
+teng_status tg_bench_matmul_peak(teng_dtype dtype, double seconds, double *gflops);
+
+/* ---- operators (bench_op.c) ---- */
+typedef struct tg_bench_op_options {
+    const char *const *ops; /* none: every operator */
+    int n_ops;
+    const char *const *dtypes; /* "f32", "bf16", "f16"; none: f32, and bf16 where it has instructions */
+    int n_dtypes;
+    int threads;      /* 0: all */
+    int64_t elements; /* the operands of a case grow up to so many in all */
+    double seconds;   /* spent on each line */
+    bool all;         /* every case and every kernel of every instruction set, not the first case's best */
+    void (*progress)(void *user, const char *op);
+    void *user;
+} tg_bench_op_options;
+/* "ops": op, case, dtype, input (its shape), kernel, isa, us with spread, gflops, gb_s, roofline (the time
+ * that the machine's peaks allow ÷ the median; above 1 where operands stay in a cache). */
+teng_status tg_bench_op(const tg_bench_op_options *options, json_t **out);
+
+/* ---- a training step (bench_step.c) ---- */
+/* The configuration of a benchmark: file (NULL: the small GPT of TG_BENCH_DEFAULT), then key=value words. A
+ * batch size among the words is one micro-batch unless train.micro_batches is among them too: the file's cut
+ * belongs to the file's batch. *misused: a word is wrong, not the file. */
+teng_status tg_bench_config(const char *path, const char *const *words, int n_words, bool *misused,
+                            tg_config **out);
+extern const char *const TG_BENCH_DEFAULT; /* 0.8M parameters, 12 sequences of 64 */
+
+/* A training that is ready to make steps on drawn tokens. Several may be open, to be measured in turn. */
+typedef struct tg_bench_step tg_bench_step;
+/* cfg is borrowed until close. */
+teng_status tg_bench_step_open(const tg_config *cfg, tg_bench_step **out);
+void tg_bench_step_close(tg_bench_step **step);
+/* Makes n steps; their times are kept when `timed`. */
+teng_status tg_bench_step_run(tg_bench_step *step, int64_t n, bool timed);
+/* The training itself, for measurements around it (bench_checkpoint.c). */
+struct tg_core *tg_bench_step_core(tg_bench_step *step);
+/* Peak rate of products in the dtype of this configuration, measured now; the best of all calls counts. */
+teng_status tg_bench_step_peak(tg_bench_step *step);
+typedef struct tg_bench_step_figures {
+    tg_bench_stat step_ms;
+    double tokens_per_s, steps_per_s; /* of the median step */
+    double flops_per_token, gflops;   /* achieved */
+    double matmul_peak_gflops, mfu;   /* 0: the peak was not measured */
+    uint64_t peak_rss_bytes;          /* of this process, up to the last step */
+    uint64_t planned_bytes;           /* 0: PYNATIVE plans nothing */
+    double startup_ms;                /* start of the process to the end of this step's first */
+    double load_ms, model_ms, plan_ms,
+        init_ms;          /* parts of it: until open, cells and device, trace to plan, … */
+    double first_step_ms; /* … initial weights, and the first step with its memory */
+    double first_step_at; /* tg_clock_seconds() at its end */
+    double wait_ms;       /* a step's median wait for its batch */
+    double first_loss, last_loss;
+    int64_t tokens_per_step, parameters, micro_batches, dropped; /* dropped: steps that were not finite */
+    int threads;
+    const char *mode, *precision,
+        *dtype; /* "graph" or "pynative"; "O0" …; of products: "f32", "bf16", "f16" */
+} tg_bench_step_figures;
+tg_bench_step_figures tg_bench_step_get(tg_bench_step *step);
+/* All figures, as members; new reference. */
+json_t *tg_bench_step_json(const tg_config *cfg, const tg_bench_step_figures *figures);
+typedef struct tg_bench_step_options {
+    int64_t steps, warmup;
+    bool peak; /* measure the rate of products, after warmup and after the last step */
+} tg_bench_step_options;
+/* Open, warmup, steps, close. */
+teng_status tg_bench_step_measure(const tg_config *cfg, const tg_bench_step_options *options,
+                                  tg_bench_step_figures *out);
+
+/* ---- others: each answers with an object ---- */
+typedef struct tg_bench_tokenizer_options {
+    const char *tokenizer; /* NULL: one is trained on the text */
+    const char *file;      /* NULL: a text is drawn */
+    uint64_t seed, drawn_bytes;
+    int64_t passes;
+    uint32_t train_vocab; /* 0: training is not measured */
+} tg_bench_tokenizer_options;
+/* bytes, tokens, vocab_size, ids_hash (XXH3 of the ids as 32-bit little-endian numbers), encode_s with
+ * spread, mb_per_s; train_s, train_mb_per_s, train_vocab. Uses the OpenMP threads now set. */
+teng_status tg_bench_tokenizer(const tg_bench_tokenizer_options *options, json_t **out);
+
+typedef struct tg_bench_checkpoint_options {
+    const char *dir; /* checkpoints go to a new folder in here, removed at the end */
+    int64_t saves;
+} tg_bench_checkpoint_options;
+/* step_ms without a save; stall_ms (what a save keeps the loop) and stall_share of a step;
+ * step_ms_while_writing; bytes, write_gb_s (background), disk_gb_s (plain write and fsync of as many). */
+teng_status tg_bench_checkpoint(const tg_config *cfg, const tg_bench_checkpoint_options *options,
+                                json_t **out);
+
+typedef struct tg_bench_startup_options {
+    const char *config;       /* NULL: the default model */
+    const char *const *words; /* key=value */
+    int n_words;
+    int64_t runs;
+} tg_bench_startup_options;
+/* startup_ms from the start of a process of this program to the end of its first step, and its parts. */
+teng_status tg_bench_startup(const tg_bench_startup_options *options, json_t **out);
+
+typedef struct tg_bench_generate_options {
+    const char *model_dir; /* NULL: initial weights of cfg's model */
+    const tg_config *cfg;
+    int64_t prompt_tokens, tokens, passes;
+    const char *device;
+    int threads;
+} tg_bench_generate_options;
+/* tokens_per_s of one sequence, prompt_s, weight_bytes_per_token, read_gb_s (memory, measured in the same
+ * process) and bandwidth_share. */
+teng_status tg_bench_generate(const tg_bench_generate_options *options, json_t **out);
+
+#endif

@@ -1,0 +1,131 @@
+/*
+ * Writing one sequence, token by token. Each token reads every weight that meets it once and computes little,
+ * so memory is the limit: what is reached is held against the read bandwidth measured in the same process.
+ */
+#include "bench/bench.h"
+
+#include "base/clock.h"
+#include "base/fail.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/vec.h"
+#include "device/cpu_info.h"
+#include "train/lm_impl.h"
+#include "train/run_impl.h"
+
+#define STREAM_SECONDS 0.2
+
+typedef struct bench {
+    const tg_bench_generate_options *options;
+    tg_device *dev;
+    tg_lm *lm;
+    int64_t prompt, tokens; /* what fits the model's positions */
+    uint32_t *ids;          /* [prompt + tokens] */
+    double read_gb_s;
+    TG_VEC(double) rates, prompts;
+} bench;
+
+/* Initial weights of the configuration's model. */
+static teng_status make_model(bench *b)
+{
+    const tg_config *cfg = b->options->cfg;
+    tg_lm *lm = b->lm = tg_calloc(1, sizeof *lm);
+    if (!lm) return TENG_MEMORY;
+    TG_TRY(tg_run_prepare_context(cfg));
+    if (!cfg->model.vocab_size.set && !cfg->model.from) TG_TRY(tg_run_open_tokenizer(cfg, &lm->tokenizer));
+    TG_TRY(tg_run_open_model(cfg, lm->tokenizer, &lm->cell, &lm->info));
+    tg_step_options options = tg_run_step_options(cfg);
+    options.micro_batches = 1;
+    options.pynative = false;
+    TG_TRY(tg_core_create(lm->cell, b->dev->info.kind, b->dev->info.threads, &options, &lm->core));
+    return tg_core_init(lm->core, (uint64_t)cfg->context.seed);
+}
+
+static uint32_t likeliest(const float *logits, int64_t n)
+{
+    int64_t best = 0;
+    for (int64_t i = 1; i < n; i++)
+        if (logits[i] > logits[best]) best = i;
+    return (uint32_t)best;
+}
+
+static teng_status write_tokens(bench *b, tg_predictor *p, bool timed)
+{
+    const int64_t vocab = b->lm->info.vocab_size;
+    const double begin = tg_clock_seconds();
+    TG_TRY(tg_predictor_next(p, b->ids, b->prompt));
+    const double prompted = tg_clock_seconds();
+    for (int64_t i = b->prompt; i < b->prompt + b->tokens; i++) {
+        b->ids[i] = likeliest(p->logits, vocab);
+        TG_TRY(tg_predictor_next(p, b->ids, i + 1));
+    }
+    const double rate = (double)b->tokens / (tg_clock_seconds() - prompted);
+    if (!timed) return TENG_OK;
+    return tg_vec_push(&b->rates, rate) && tg_vec_push(&b->prompts, prompted - begin) ? TENG_OK : TENG_MEMORY;
+}
+
+static teng_status measure_stream(bench *b)
+{
+    tg_cpu_rates r;
+    TG_TRY(tg_cpu_time_stream(TG_CPU_READ, STREAM_SECONDS, &r));
+    const double best = tg_bench_stat_of(r.rate, r.n).max;
+    if (best > b->read_gb_s) b->read_gb_s = best;
+    return TENG_OK;
+}
+
+static teng_status measure(bench *b)
+{
+    const tg_bench_generate_options *o = b->options;
+    TG_TRY(tg_device_open(o->device, o->threads, &b->dev));
+    TG_TRY(o->model_dir ? tg_lm_open(o->model_dir, b->dev, &b->lm) : make_model(b));
+    const int64_t most = b->lm->info.max_positions;
+    if (most < 2)
+        return tg_fail(TENG_INVALID, "a model of %lld positions has no room for a prompt and a token",
+                       (long long)most);
+    b->prompt = o->prompt_tokens < most / 2 ? o->prompt_tokens : most / 2;
+    b->tokens = o->tokens < most - b->prompt ? o->tokens : most - b->prompt;
+    b->ids = tg_calloc((size_t)(b->prompt + b->tokens), sizeof *b->ids);
+    if (!b->ids) return TENG_MEMORY;
+    for (int64_t i = 0; i < b->prompt; i++)
+        b->ids[i] =
+            (uint32_t)tg_rng_below(tg_rng_key(1, "prompt"), (uint64_t)i, (uint64_t)b->lm->info.vocab_size);
+    TG_TRY(measure_stream(b));
+    for (int64_t i = 0; i <= o->passes; i++) { /* the first one plans, and is not counted */
+        tg_predictor p;
+        TG_TRY(tg_predictor_open(&p, b->lm, true, b->prompt + b->tokens));
+        const teng_status status = write_tokens(b, &p, i > 0);
+        tg_predictor_close(&p);
+        if (status != TENG_OK) return status;
+    }
+    return measure_stream(b);
+}
+
+static json_t *figures(const bench *b)
+{
+    const tg_lm_info *info = &b->lm->info;
+    const tg_store_entry *table = tg_store_find(b->lm->core->store, info->embedding);
+    const teng_dtype dtype = table ? table->desc.dtype : TENG_F32;
+    const double bytes = (double)info->params_matmul * (double)teng_dtype_size(dtype);
+    const tg_bench_stat rate = tg_bench_stat_of(b->rates.data, (int64_t)b->rates.len);
+    return json_pack("{s:f, s:o, s:I, s:I, s:o, s:s, s:I, s:f, s:f, s:f, s:I, s:i, s:s}", "tokens_per_s",
+                     rate.median, "passes_tokens_per_s", tg_bench_stat_json(rate), "prompt_tokens",
+                     (json_int_t)b->prompt, "tokens", (json_int_t)b->tokens, "prompt_s",
+                     tg_bench_stat_json(tg_bench_stat_of(b->prompts.data, (int64_t)b->prompts.len)), "dtype",
+                     teng_dtype_name(dtype), "weight_bytes_per_token", (json_int_t)bytes, "weights_gb_s",
+                     bytes * rate.median * 1e-9, "read_gb_s", b->read_gb_s, "bandwidth_share",
+                     bytes * rate.median * 1e-9 / b->read_gb_s, "parameters", (json_int_t)info->params,
+                     "threads", b->dev->info.threads, "family", info->family);
+}
+
+teng_status tg_bench_generate(const tg_bench_generate_options *options, json_t **out)
+{
+    bench b = {.options = options};
+    teng_status status = measure(&b);
+    if (status == TENG_OK) status = tg_bench_answer(figures(&b), out);
+    tg_lm_close(&b.lm);
+    tg_device_close(&b.dev);
+    tg_vec_free(&b.rates);
+    tg_vec_free(&b.prompts);
+    tg_free(b.ids);
+    return status;
+}
