@@ -65,6 +65,24 @@ err 'none'
 run 0 plot A Q --out loss.svg
 out 'loss of 2 runs'
 
+# fp16 with a loss scale far too large: overflows are named and dropped, no batch and no step is, training goes on.
+run 0 train tiny.yaml run.dir=F train.steps=4 train.eval_every=1 "data.val_files=[$source/docs/design.md]" checkpoint.every=1 precision.level=O2 \
+    precision.dtype=fp16 precision.loss_scale.initial=1e30
+out 'mode, fp16 O2'
+grep -qF 'step 1 was dropped: loss ' F/log.txt || die 'fp16: no overflow was reported'
+grep -qF 'first in the backward pass, layer model (linear_cross_entropy_grad' F/log.txt || die 'fp16: the overflow has no place'
+grep -qF 'the loss scale was 1e+30, the same batch is tried again with 5e+29' F/log.txt || die 'fp16: no scale'
+[ "$(grep -c '"type": *"step"' F/metrics.jsonl)" = 4 ] || die 'F/metrics.jsonl has no 4 steps'
+[ "$(grep -c '"type": *"eval"' F/metrics.jsonl)" = 4 ] || die 'F/metrics.jsonl has no 4 evaluations'
+[ "$(grep -c 'was dropped' F/metrics.jsonl)" -gt 40 ] || die 'F/metrics.jsonl has too few overflows'
+run 1 train tiny.yaml run.dir=G precision.level=O2 precision.loss_scale.initial=4
+err 'precision.loss_scale.initial is set and the run computes in bf16, whose range needs no loss scale'
+run 1 train tiny.yaml run.dir=G precision.level=O2 'precision.keep_fp32=["*.nrm"]'
+err 'precision.keep_fp32: "*.nrm" matches no layer of the model'
+[ ! -e G ] || die 'a refused run left a folder'
+run 0 plan tiny.yaml precision.level=O1 --casts
+out 'model.layers.0.mlp.up_proj.weight f32->bf16'
+
 run 0 plan tiny.yaml
 out 'parameters'
 run 0 plan tiny.yaml --steps --memory

@@ -109,6 +109,19 @@ static teng_status open_console(console *c, const tg_config *cfg)
     return status;
 }
 
+/* ", bf16 O2"; nothing for f32. */
+static const char *precision_text(const tg_config *cfg)
+{
+    static const char *const texts[][2] = {
+        {"", ""},
+        {", bf16 O1", ", fp16 O1"},
+        {", bf16 O2", ", fp16 O2"},
+        {", bf16 O3", ", fp16 O3"},
+        {", bf16 auto", ", fp16 auto"},
+    };
+    return texts[cfg->precision.level][cfg->precision.dtype == TG_CFG_DTYPE16_FP16];
+}
+
 static void banner(console *c, const tg_run *run)
 {
     const tg_config *cfg = tg_run_config(run);
@@ -122,10 +135,10 @@ static void banner(console *c, const tg_run *run)
                     (long long)model->vocab_size);
     tg_progress_say(c->progress, "step     %lld sequences of %lld: %s tokens", batch, len,
                     tg_format_count(tokens, (double)batch * (double)len));
-    tg_progress_say(c->progress, "device   %s, %d thread%s, %s, %s mode", dev->name, dev->threads,
+    tg_progress_say(c->progress, "device   %s, %d thread%s, %s, %s mode%s", dev->name, dev->threads,
                     dev->threads == 1 ? "" : "s",
                     strcmp(dev->kind, "cpu") == 0 ? tg_cpu_isa_name(dev->isa) : dev->kind,
-                    cfg->context.mode == TG_CFG_MODE_GRAPH ? "graph" : "pynative");
+                    cfg->context.mode == TG_CFG_MODE_GRAPH ? "graph" : "pynative", precision_text(cfg));
     if (tg_run_step(run) > 0)
         tg_progress_say(c->progress, "run      %s, from step %lld to %lld", cfg->run.dir,
                         (long long)tg_run_step(run), (long long)cfg->train.steps);

@@ -61,6 +61,7 @@ static void save(tg_run *run)
 static bool save_is_due(const tg_run *run)
 {
     const tg_config *cfg = run->cfg;
+    if (run->core->again) return false; /* a batch that is tried again ends no step */
     if (cfg->checkpoint.every > 0 && run->core->done % cfg->checkpoint.every == 0) return true;
     return cfg->checkpoint.seconds > 0 && tg_clock_seconds() - run->saved_at >= cfg->checkpoint.seconds;
 }
@@ -209,7 +210,7 @@ static bool is_over(const tg_run *run, const pace *p)
 static bool eval_is_due(const tg_run *run)
 {
     const int64_t every = run->cfg->train.eval_every;
-    return run->val && every > 0 && run->core->done % every == 0;
+    return run->val && every > 0 && run->core->done % every == 0 && !run->core->again;
 }
 
 /* Steps back to back, until the sink is full or something else is due. */
