@@ -696,8 +696,10 @@ static void listings_of_a_plan(void **state)
                                            {"dot", "digraph \"train\""},
                                            {"plan", "forward: "},
                                            {"memory", "activation block "},
+                                           {"memory-svg", ">peak "},
+                                           {"memory", "activations then, by layer"},
                                            {"json", "\"flops_per_token\""}};
-    for (int i = 0; i < 6; i++) {
+    for (size_t i = 0; i < sizeof whats / sizeof *whats; i++) {
         tg_config *cfg = config("plan");
         tg_strbuf out = {0};
         if (tg_run_plan_text(cfg, whats[i][0], &out) != TENG_OK) fail_msg("%s", teng_error());

@@ -3,9 +3,19 @@
 #include "cli/cli_console.h"
 
 #include "base/fail.h"
+#include "base/file.h"
 #include "train/trainer.h"
 
 #include <stdio.h>
+
+static teng_status draw_memory(const tg_config *cfg, const char *path)
+{
+    tg_strbuf picture = {0};
+    teng_status status = tg_run_plan_text(cfg, "memory-svg", &picture);
+    if (status == TENG_OK) status = tg_file_write(path, tg_strbuf_str(&picture), picture.len);
+    tg_strbuf_free(&picture);
+    return status;
+}
 
 int tg_cmd_plan(const tg_args_plan *args)
 {
@@ -30,7 +40,11 @@ int tg_cmd_plan(const tg_args_plan *args)
     if (status != TG_EXIT_OK) return status;
     tg_strbuf text = {0};
     teng_status made = TENG_OK;
-    if (!asked) made = tg_run_plan_text(cfg, "summary", &text);
+    if (args->memory_svg) made = draw_memory(cfg, args->memory_svg);
+    if (args->memory_svg && !asked && made == TENG_OK)
+        tg_strbuf_printf(&text, "%s: the memory of one step\n", args->memory_svg);
+    else if (!asked && made == TENG_OK)
+        made = tg_run_plan_text(cfg, "summary", &text);
     for (int i = 0; i < N && made == TENG_OK; i++)
         if (listings[i].asked) made = tg_run_plan_text(cfg, listings[i].what, &text);
     if (text.len && text.data[text.len - 1] != '\n') tg_strbuf_putc(&text, '\n');

@@ -251,6 +251,17 @@ teng_op_call tg_node_call(const tg_node *node, teng_desc *in, teng_desc *out)
         .op = node->op, .attr = node->attr, .n_in = node->n_in, .n_out = node->n_out, .in = in, .out = out};
 }
 
+size_t tg_scope_layer(const char *scope)
+{
+    for (const char *p = scope; *p;) {
+        const size_t n = strcspn(p, "."), digits = strspn(p, "0123456789");
+        p += n;
+        if (digits == n && n > 0) return (size_t)(p - scope);
+        p += *p == '.';
+    }
+    return 0;
+}
+
 void tg_node_where(const tg_node *node, tg_strbuf *out)
 {
     tg_strbuf_puts(out, *node->scope ? node->scope : "model");

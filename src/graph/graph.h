@@ -111,6 +111,10 @@ void tg_graph_dot(const tg_graph *g, tg_strbuf *out);
 /* "layer path (operator, file:line < file:line)" of a node. */
 void tg_node_where(const tg_node *node, tg_strbuf *out);
 
+/* Length of the part of a scope up to its first component that is a number ("model.layers.3" of
+ * "model.layers.3.mlp"); 0 when none is. */
+size_t tg_scope_layer(const char *scope);
+
 /* A call as rules and kernels see it; in and out must hold node->n_in, node->n_out descriptions. */
 teng_op_call tg_node_call(const tg_node *node, teng_desc *in, teng_desc *out);
 

@@ -11,7 +11,6 @@
 #include "pass/recompute_impl.h"
 #include "tensor/desc.h"
 
-#include <ctype.h>
 #include <fnmatch.h>
 #include <string.h>
 
@@ -37,23 +36,13 @@ typedef struct work {
 
 /* ---- layers ---- */
 
-/* The part of a scope up to its first component that is a number; false when none is. */
 static bool numbered_layer(const char *scope, char *path)
 {
-    for (const char *p = scope; *p;) {
-        const size_t n = strcspn(p, ".");
-        size_t digits = 0;
-        while (digits < n && isdigit((unsigned char)p[digits]))
-            digits++;
-        p += n;
-        if (digits == n && n > 0 && p - scope < MAX_PATH) {
-            memcpy(path, scope, (size_t)(p - scope));
-            path[p - scope] = '\0';
-            return true;
-        }
-        p += *p == '.';
-    }
-    return false;
+    const size_t n = tg_scope_layer(scope);
+    if (n == 0 || n >= MAX_PATH) return false;
+    memcpy(path, scope, n);
+    path[n] = '\0';
+    return true;
 }
 
 /* The shortest part of a scope that the pattern matches. */

@@ -3,12 +3,14 @@
 #include "device/cpu_isa.h"
 #include "nn/precision.h"
 #include "pass/pass.h"
+#include "plan/plan_kinds.h"
 #include "train/run_impl.h"
 
+#include <stdio.h>
 #include <string.h>
 
-static void print_summary(const tg_config *cfg, const tg_lm_info *info, const tg_step *step,
-                          const tg_plan *plan, tg_strbuf *out)
+static teng_status print_summary(const tg_config *cfg, const tg_lm_info *info, const tg_step *step,
+                                 const tg_plan *plan, tg_strbuf *out)
 {
     char a[32], b[32];
     const double per_token = tg_lm_flops_per_token(info, cfg->train.seq_len);
@@ -36,7 +38,20 @@ static void print_summary(const tg_config *cfg, const tg_lm_info *info, const tg
                      tg_format_bytes(a, (double)m->params), tg_format_bytes(b, (double)m->states));
     tg_strbuf_printf(out, " activation block %s; peak %s (%zu bytes)\n", tg_format_bytes(a, (double)m->block),
                      tg_format_bytes(b, (double)(tg_plan_bytes(plan))), tg_plan_bytes(plan));
+    TG_TRY(tg_plan_print_kinds(plan, out));
     tg_strbuf_printf(out, "passes\n%s", tg_step_pass_report(step));
+    return TENG_OK;
+}
+
+static teng_status draw(const tg_config *cfg, const tg_lm_info *info, const tg_plan *plan, tg_strbuf *out)
+{
+    char title[160], count[32], cut[48] = "";
+    if (cfg->train.micro_batches > 1)
+        snprintf(cut, sizeof cut, " in %lld micro-batches", (long long)cfg->train.micro_batches);
+    snprintf(title, sizeof title, "Memory of one step: %s, %s parameters, %lld × %lld tokens%s", info->family,
+             tg_format_count(count, (double)info->params), (long long)cfg->train.batch_size,
+             (long long)cfg->train.seq_len, cut);
+    return tg_plan_memory_svg(plan, title, out);
 }
 
 static teng_status print_json(const tg_config *cfg, const tg_lm_info *info, const tg_step *step,
@@ -44,6 +59,7 @@ static teng_status print_json(const tg_config *cfg, const tg_lm_info *info, cons
 {
     json_t *json = tg_plan_json(plan);
     if (!json) return tg_fail(TENG_MEMORY, "out of memory for the plan's JSON");
+    json_object_set_new(json, "memory_at_peak", tg_plan_kinds_json(plan));
     json_object_set_new(json, "family", json_string(info->family));
     json_object_set_new(json, "parameters", json_integer(info->params));
     json_object_set_new(json, "flops_per_token", json_real(tg_lm_flops_per_token(info, cfg->train.seq_len)));
@@ -64,7 +80,9 @@ static teng_status print(const tg_config *cfg, const tg_lm_info *info, tg_step *
     const tg_plan *plan;
     TG_TRY(tg_run_plan_micro_batch(cfg, step, &plan));
     if (strcmp(what, "summary") == 0)
-        print_summary(cfg, info, step, plan, out);
+        return print_summary(cfg, info, step, plan, out);
+    else if (strcmp(what, "memory-svg") == 0)
+        return draw(cfg, info, plan, out);
     else if (strcmp(what, "graph") == 0)
         tg_graph_print(plan->graph, out);
     else if (strcmp(what, "casts") == 0)
@@ -73,9 +91,10 @@ static teng_status print(const tg_config *cfg, const tg_lm_info *info, tg_step *
         tg_graph_dot(plan->graph, out);
     else if (strcmp(what, "plan") == 0)
         tg_plan_print(plan, out);
-    else if (strcmp(what, "memory") == 0)
+    else if (strcmp(what, "memory") == 0) {
+        TG_TRY(tg_plan_print_kinds(plan, out));
         tg_plan_print_memory(plan, out);
-    else if (strcmp(what, "json") == 0)
+    } else if (strcmp(what, "json") == 0)
         return print_json(cfg, info, step, plan, out);
     else
         return tg_fail(TENG_INVALID, "plan: there is no listing \"%s\"", what);

@@ -47,7 +47,10 @@ static teng_status try_moves(tg_step *s, const tg_step_feed *shapes, int moves, 
     tg_recompute_try again = {.moves = moves, .any_size = true};
     TG_TRY(tg_step_make_plan(s, shapes, TG_STEP_TRAIN, &again, plan));
     *all = again.result.moves;
-    if (tg_plan_bytes(*plan) > s->options.memory_budget) tg_plan_destroy(plan);
+    if (tg_plan_bytes(*plan) > s->options.memory_budget)
+        tg_plan_destroy(plan);
+    else
+        (*plan)->options.budget = s->options.memory_budget;
     return TENG_OK;
 }
 

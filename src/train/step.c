@@ -166,9 +166,11 @@ static teng_status build_graph(tg_step *s, const tg_step_feed *shapes, tg_step_k
         TG_TRY(tg_graph_output(g, "grad_norm", norm));
     }
     if (kind == TG_STEP_GRADS) TG_TRY(output_grads(s, g, n));
-    s->report.len = 0;
-    TG_TRY(tg_pass_run(g, s->options.passes, s->options.n_passes, &s->report, NULL, NULL));
-    return kind == TG_STEP_TRAIN || kind == TG_STEP_GRADS ? tg_step_recompute(s, g, again) : TENG_OK;
+    const bool training = kind == TG_STEP_TRAIN || kind == TG_STEP_GRADS;
+    const bool told = training || !s->report.len; /* an evaluation does not hide what the step's passes did */
+    if (told) s->report.len = 0;
+    TG_TRY(tg_pass_run(g, s->options.passes, s->options.n_passes, told ? &s->report : NULL, NULL, NULL));
+    return training ? tg_step_recompute(s, g, again) : TENG_OK;
 }
 
 teng_status tg_step_make_plan(tg_step *s, const tg_step_feed *shapes, tg_step_kind kind,
