@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/file.h"
-#include "device/cpu_isa.h"
+#include "device/cpu_info.h"
 #include "monitor/progress.h"
 #include "train/trainer.h"
 
@@ -127,7 +127,7 @@ static void banner(console *c, const tg_run *run)
     const tg_config *cfg = tg_run_config(run);
     const tg_lm_info *model = tg_run_lm_info(run);
     const tg_device_info *dev = tg_run_device_info(run);
-    char params[32], tokens[32];
+    char params[32], tokens[32], machine[TG_CPU_LINE];
     long long batch = cfg->train.batch_size, len = cfg->train.seq_len;
     tg_progress_say(c->progress, "model    %s, %s parameters, %lld layers of %lld, vocabulary %lld",
                     model->family, tg_format_count(params, (double)model->params),
@@ -135,10 +135,9 @@ static void banner(console *c, const tg_run *run)
                     (long long)model->vocab_size);
     tg_progress_say(c->progress, "step     %lld sequences of %lld: %s tokens", batch, len,
                     tg_format_count(tokens, (double)batch * (double)len));
-    tg_progress_say(c->progress, "device   %s, %d thread%s, %s, %s mode%s", dev->name, dev->threads,
-                    dev->threads == 1 ? "" : "s",
-                    strcmp(dev->kind, "cpu") == 0 ? tg_cpu_isa_name(dev->isa) : dev->kind,
-                    cfg->context.mode == TG_CFG_MODE_GRAPH ? "graph" : "pynative", precision_text(cfg));
+    tg_progress_say(c->progress, "device   %s, %s mode",
+                    strcmp(dev->kind, "cpu") == 0 ? tg_cpu_line(machine) : dev->name,
+                    cfg->context.mode == TG_CFG_MODE_GRAPH ? "graph" : "pynative");
     if (tg_run_step(run) > 0)
         tg_progress_say(c->progress, "run      %s, from step %lld to %lld", cfg->run.dir,
                         (long long)tg_run_step(run), (long long)cfg->train.steps);
