@@ -17,10 +17,10 @@
 
 enum { MAX_DEPTH = 2048 }; /* jansson's own limit when reading */
 
-teng_status tg_json_parse(const char *name, const char *text, size_t len, json_t **out)
+static teng_status parse(const char *name, const char *text, size_t len, size_t flags, json_t **out)
 {
     json_error_t error;
-    *out = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
+    *out = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | flags, &error);
     if (*out) return TENG_OK;
     if (json_error_code(&error) == json_error_out_of_memory)
         return tg_fail(TENG_MEMORY, "%s: out of memory while reading JSON of %zu bytes", name, len);
@@ -28,14 +28,29 @@ teng_status tg_json_parse(const char *name, const char *text, size_t len, json_t
     return tg_fail(TENG_FORMAT, "%s:%d:%d: not valid JSON: %s", name, error.line, error.column, error.text);
 }
 
-teng_status tg_json_load_file(const char *path, json_t **out)
+teng_status tg_json_parse(const char *name, const char *text, size_t len, json_t **out)
+{
+    return parse(name, text, len, 0, out);
+}
+
+static teng_status load_file(const char *path, size_t flags, json_t **out)
 {
     tg_map map;
     *out = NULL;
     TG_TRY(tg_map_open(path, &map));
-    teng_status status = tg_json_parse(path, (const char *)map.data, map.size, out);
+    teng_status status = parse(path, (const char *)map.data, map.size, flags, out);
     tg_map_close(&map);
     return status;
+}
+
+teng_status tg_json_load_file(const char *path, json_t **out)
+{
+    return load_file(path, 0, out);
+}
+
+teng_status tg_json_load_file_real(const char *path, json_t **out)
+{
+    return load_file(path, JSON_DECODE_INT_AS_REAL, out);
 }
 
 /* A number's text as JSON wants it: a point whatever the locale, and a mark that it is not an integer. */

@@ -13,6 +13,9 @@
 
 /* Parses a file or text; `name` is used in errors. *out is a new reference. */
 teng_status tg_json_load_file(const char *path, json_t **out);
+/* The same with every number as a real, for files of others that hold integers beyond 64 bits (transformers
+ * writes 10^30 as "no limit"). */
+teng_status tg_json_load_file_real(const char *path, json_t **out);
 teng_status tg_json_parse(const char *name, const char *text, size_t len, json_t **out);
 /* Text of a value, keys in insertion order; indent 0 gives one line. Heap string for tg_free, NULL on
  * failure. */

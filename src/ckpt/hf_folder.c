@@ -13,14 +13,21 @@
 #include <string.h>
 #include <unistd.h>
 
-const char *const tg_hf_tokenizer_files[] = {
+const char *const tg_hf_side_files[] = {
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",
     "vocab.json",
     "merges.txt",
+    "tokenizer.model",
     "chat_template.jinja",
+    "chat_template.json",
+    "spiece.model",
+    "tekken.json",
+    "vocab.txt",
+    "generation_config.json",
+    "preprocessor_config.json",
     NULL,
 };
 
@@ -53,6 +60,14 @@ teng_status tg_hf_read_generation_config(const char *dir, json_t **out)
     return read_object(dir, "generation_config.json", false, out);
 }
 
+teng_status tg_hf_set_dtype(json_t *config, teng_dtype dtype)
+{
+    const char *key = json_object_get(config, "torch_dtype") ? "torch_dtype" : "dtype";
+    const char *name = dtype == TENG_F32 ? "float32" : dtype == TENG_F16 ? "float16" : "bfloat16";
+    if (json_object_set_new(config, key, json_string(name)) == 0) return TENG_OK;
+    return tg_fail(TENG_MEMORY, "config.json: out of memory");
+}
+
 /* ---- writing ---- */
 
 static teng_status save_json(const char *dir, const char *name, const json_t *value)
@@ -71,12 +86,12 @@ static teng_status copy_into(const char *dir, const char *from)
     return status;
 }
 
-static teng_status copy_tokenizer(const char *dir, const char *from_dir)
+teng_status tg_hf_copy_side_files(const char *from_dir, const char *to_dir)
 {
-    for (int i = 0; tg_hf_tokenizer_files[i]; i++) {
-        char *from = tg_path_join(from_dir, tg_hf_tokenizer_files[i]);
+    for (int i = 0; tg_hf_side_files[i]; i++) {
+        char *from = tg_path_join(from_dir, tg_hf_side_files[i]);
         if (!from) return teng_error_status();
-        teng_status status = tg_path_exists(from) ? copy_into(dir, from) : TENG_OK;
+        teng_status status = tg_path_exists(from) ? copy_into(to_dir, from) : TENG_OK;
         tg_free(from);
         TG_TRY(status);
     }
@@ -91,8 +106,8 @@ static teng_status write_all(const char *dir, const tg_hf_folder *f)
     json_decref(metadata);
     TG_TRY(status);
     TG_TRY(save_json(dir, "config.json", f->config));
+    if (f->tokenizer_dir) TG_TRY(tg_hf_copy_side_files(f->tokenizer_dir, dir));
     if (f->generation_config) TG_TRY(save_json(dir, "generation_config.json", f->generation_config));
-    if (f->tokenizer_dir) TG_TRY(copy_tokenizer(dir, f->tokenizer_dir));
     for (size_t i = 0; i < f->extra_count; i++)
         TG_TRY(copy_into(dir, f->extra_files[i]));
     return TENG_OK;

@@ -15,12 +15,12 @@ teng_status tg_hf_read_generation_config(const char *dir, json_t **out);
 /* What goes into a folder; everything is the caller's. */
 typedef struct tg_hf_folder {
     const json_t *config;            /* required object */
-    const json_t *generation_config; /* object or NULL */
+    const json_t *generation_config; /* object, or NULL: that of tokenizer_dir */
     const tg_ckpt_item *items;       /* groups are ignored: all go to model*.safetensors */
     size_t item_count;
     uint64_t shard_bytes;           /* largest weights file; 0: one file */
     const json_t *metadata;         /* of the safetensors files; NULL: {"format":"pt"} */
-    const char *tokenizer_dir;      /* its tokenizer files (tg_hf_tokenizer_files) are copied; NULL: none */
+    const char *tokenizer_dir;      /* its side files are copied; NULL: none */
     const char *const *extra_files; /* paths, copied under their last name */
     size_t extra_count;
 } tg_hf_folder;
@@ -29,7 +29,13 @@ typedef struct tg_hf_folder {
  * holds something else than a model (not empty, no config.json) is refused. */
 teng_status tg_hf_save(const char *dir, const tg_hf_folder *folder);
 
-/* Names of tokenizer files, NULL-terminated. */
-extern const char *const tg_hf_tokenizer_files[];
+/* Names of the files that go along with a model as they are: of the tokenizer, the chat template, settings of
+ * generation. NULL-terminated. */
+extern const char *const tg_hf_side_files[];
+/* Copies those that are there. */
+teng_status tg_hf_copy_side_files(const char *from_dir, const char *to_dir);
+/* The element type of the weights in a configuration, under the key that it has ("torch_dtype") or the new
+ * one ("dtype"). */
+teng_status tg_hf_set_dtype(json_t *config, teng_dtype dtype);
 
 #endif

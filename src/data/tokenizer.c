@@ -25,7 +25,7 @@ static teng_status read_config(tg_tokenizer *t, const char *file)
     char *path = tg_asprintf("%.*stokenizer_config.json", (int)dir, file);
     if (!path) return TENG_MEMORY;
     json_t *root = NULL;
-    teng_status status = tg_path_exists(path) ? tg_json_load_file(path, &root) : TENG_OK;
+    teng_status status = tg_path_exists(path) ? tg_json_load_file_real(path, &root) : TENG_OK;
     tg_free(path);
     if (status == TENG_OK && root) {
         config_token(t, root, "eos_token", &t->eos);

@@ -262,6 +262,22 @@ teng_status tg_core_folder_items(tg_core *core, tg_arena *arena, tg_folder_items
     return TENG_OK;
 }
 
+/* Settings of generation where the folder that is continued has none: the tokenizer's end token. NULL: it has
+ * some. */
+static teng_status generation_of(const tg_tokenizer *tokenizer, const char *tokenizer_dir, json_t **out)
+{
+    *out = NULL;
+    if (tokenizer_dir) TG_TRY(tg_hf_read_generation_config(tokenizer_dir, out));
+    if (*out) {
+        json_decref(*out);
+        *out = NULL;
+        return TENG_OK;
+    }
+    const int64_t eos = tokenizer ? tg_tokenizer_eos(tokenizer) : -1;
+    *out = eos >= 0 ? json_pack("{s:I}", "eos_token_id", (json_int_t)eos) : json_object();
+    return *out ? TENG_OK : tg_fail(TENG_MEMORY, "generation_config.json: out of memory");
+}
+
 teng_status tg_core_save_folder(tg_core *core, const char *dir, const tg_tokenizer *tokenizer,
                                 const char *tokenizer_dir)
 {
@@ -269,13 +285,11 @@ teng_status tg_core_save_folder(tg_core *core, const char *dir, const tg_tokeniz
     if (!text) return tg_fail_context("%s: a folder needs a config.json; save to a .safetensors file", dir);
     tg_arena *arena = tg_arena_create();
     tg_folder_items items = {0};
-    json_t *config = NULL, *generation = json_object();
-    teng_status status = arena && generation ? tg_core_folder_items(core, arena, &items) : TENG_MEMORY;
+    json_t *config = NULL, *generation = NULL;
+    teng_status status = arena ? tg_core_folder_items(core, arena, &items) : TENG_MEMORY;
     if (status == TENG_OK) status = tg_json_parse("config.json", text, strlen(text), &config);
-    const int64_t eos = tokenizer ? tg_tokenizer_eos(tokenizer) : -1;
-    if (status == TENG_OK && eos >= 0 &&
-        json_object_set_new(generation, "eos_token_id", json_integer(eos)) != 0)
-        status = TENG_MEMORY;
+    if (status == TENG_OK) status = tg_hf_set_dtype(config, items.len ? items.data[0].desc.dtype : TENG_F32);
+    if (status == TENG_OK) status = generation_of(tokenizer, tokenizer_dir, &generation);
     if (status == TENG_OK) {
         const tg_hf_folder folder = {.config = config,
                                      .generation_config = generation,

@@ -83,31 +83,20 @@ static teng_status convert_items(tg_folder_items *items, teng_dtype dtype, void 
     return TENG_OK;
 }
 
-/* The element type under the key that the file has, or the new one. */
-static teng_status set_dtype(json_t *config, teng_dtype dtype)
-{
-    const char *key = json_object_get(config, "torch_dtype") ? "torch_dtype" : "dtype";
-    const char *name = dtype == TENG_F32 ? "float32" : dtype == TENG_F16 ? "float16" : "bfloat16";
-    if (json_object_set_new(config, key, json_string(name)) == 0) return TENG_OK;
-    return tg_fail(TENG_MEMORY, "config.json: out of memory");
-}
-
 static teng_status write_folder(folder *f, const char *in, const char *out, teng_dtype dtype,
                                 uint64_t shard_bytes)
 {
     tg_arena *arena = tg_arena_create();
     tg_folder_items items = {0};
     void *memory = NULL;
-    json_t *generation = NULL, *config = NULL;
+    json_t *config = NULL;
     const char *full = teng_lm_config(f->cell);
     teng_status status = arena ? tg_json_parse("config.json", full, strlen(full), &config) : TENG_MEMORY;
-    if (status == TENG_OK) status = set_dtype(config, dtype);
-    if (status == TENG_OK) status = tg_hf_read_generation_config(in, &generation);
+    if (status == TENG_OK) status = tg_hf_set_dtype(config, dtype);
     if (status == TENG_OK) status = tg_core_folder_items(f->core, arena, &items);
     if (status == TENG_OK) status = convert_items(&items, dtype, &memory);
     if (status == TENG_OK) {
         const tg_hf_folder written = {.config = config,
-                                      .generation_config = generation,
                                       .items = items.data,
                                       .item_count = items.len,
                                       .shard_bytes = shard_bytes,
@@ -115,7 +104,6 @@ static teng_status write_folder(folder *f, const char *in, const char *out, teng
         status = tg_hf_save(out, &written);
     }
     json_decref(config);
-    json_decref(generation);
     tg_vec_free(&items);
     tg_free(memory);
     tg_arena_destroy(&arena);

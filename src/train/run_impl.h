@@ -54,8 +54,14 @@ void tg_run_put_record(tg_run *run, const tg_run_record *record);
 teng_status tg_run_open_books(tg_run *run);
 void tg_run_close_books(tg_run *run);
 
-/* Pieces that planning shares with training. */
+/* ---- the tokenizer (run_tokenizer.c) ---- */
+/* data.tokenizer; not given, that of model.from. */
 teng_status tg_run_open_tokenizer(const tg_config *cfg, tg_tokenizer **out);
+/* Into the run folder: with the files beside it when it is that of model.from. And out of it. */
+teng_status tg_run_write_tokenizer(const tg_config *cfg, const tg_tokenizer *tokenizer);
+teng_status tg_run_remove_tokenizer(const tg_config *cfg);
+
+/* Pieces that planning shares with training. */
 /* The cell of model.*: config.json of model.from, overridden by the keys that are given; vocab_size unset is
  * the tokenizer's (which may be NULL when it is set). Checks the sequence length against hard positions. */
 teng_status tg_run_open_model(const tg_config *cfg, const tg_tokenizer *tokenizer, teng_cell **out,

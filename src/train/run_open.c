@@ -25,21 +25,6 @@ teng_status tg_run_prepare_context(const tg_config *cfg)
     return TENG_OK;
 }
 
-teng_status tg_run_open_tokenizer(const tg_config *cfg, tg_tokenizer **out)
-{
-    const char *name = cfg->data.tokenizer;
-    char *of_model = NULL;
-    if (cfg->model.from && !tg_config_is_given(cfg, "data.tokenizer")) {
-        of_model = tg_path_join(cfg->model.from, "tokenizer.json");
-        if (!of_model) return TENG_MEMORY;
-        if (tg_path_exists(of_model)) name = of_model;
-    }
-    const teng_status status =
-        strcmp(name, "bytes") == 0 ? tg_tokenizer_bytes(NULL, 0, out) : tg_tokenizer_load(name, out);
-    tg_free(of_model);
-    return status == TENG_OK ? TENG_OK : tg_fail_context("data.tokenizer");
-}
-
 /* config.json of model.from (or an empty object) with the given model.* keys laid over it. */
 static teng_status model_json(const tg_config *cfg, const tg_tokenizer *tokenizer, json_t **out)
 {
@@ -236,15 +221,14 @@ static teng_status take_folder(tg_run *run)
 
 static teng_status remove_old_run(tg_run *run)
 {
-    static const char *const ours[] = {"metrics.jsonl", "log.txt",        "checkpoints",
-                                       "model",         "tokenizer.json", "config.yaml"};
+    static const char *const ours[] = {"metrics.jsonl", "log.txt", "checkpoints", "model", "config.yaml"};
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) {
         char *path = path_in(run, ours[i]);
         const teng_status status = path ? tg_remove_tree(path) : TENG_MEMORY;
         tg_free(path);
         if (status != TENG_OK) return status;
     }
-    return TENG_OK;
+    return tg_run_remove_tokenizer(run->cfg);
 }
 
 static teng_status refuse_used_folder(tg_run *run)
@@ -265,14 +249,6 @@ static teng_status write_text(tg_run *run, const char *name, const char *text)
 {
     char *path = path_in(run, name);
     const teng_status status = path && text ? tg_file_write(path, text, strlen(text)) : TENG_MEMORY;
-    tg_free(path);
-    return status;
-}
-
-static teng_status write_tokenizer(tg_run *run)
-{
-    char *path = path_in(run, "tokenizer.json");
-    const teng_status status = path ? tg_tokenizer_save(run->tokenizer, path) : TENG_MEMORY;
     tg_free(path);
     return status;
 }
@@ -331,7 +307,7 @@ static teng_status create(tg_run *run)
     TG_TRY(take_folder(run));
     TG_TRY(refuse_used_folder(run));
     TG_TRY(initial_weights(run));
-    TG_TRY(write_tokenizer(run));
+    TG_TRY(tg_run_write_tokenizer(run->cfg, run->tokenizer));
     TG_TRY(write_model_config(run));
     char *yaml = tg_config_yaml(run->cfg);
     const teng_status status = write_text(run, "config.yaml", yaml);
