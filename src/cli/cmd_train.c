@@ -135,9 +135,9 @@ static void banner(console *c, const tg_run *run)
                     (long long)model->vocab_size);
     tg_progress_say(c->progress, "step     %lld sequences of %lld: %s tokens", batch, len,
                     tg_format_count(tokens, (double)batch * (double)len));
-    tg_progress_say(c->progress, "device   %s, %s mode",
+    tg_progress_say(c->progress, "device   %s, %s mode%s",
                     strcmp(dev->kind, "cpu") == 0 ? tg_cpu_line(machine) : dev->name,
-                    cfg->context.mode == TG_CFG_MODE_GRAPH ? "graph" : "pynative");
+                    cfg->context.mode == TG_CFG_MODE_GRAPH ? "graph" : "pynative", precision_text(cfg));
     if (tg_run_step(run) > 0)
         tg_progress_say(c->progress, "run      %s, from step %lld to %lld", cfg->run.dir,
                         (long long)tg_run_step(run), (long long)cfg->train.steps);
