@@ -43,7 +43,7 @@ static teng_status submit(tg_ckpt_writer *writer, int64_t step)
 
 static teng_status open_writer(bool async, tg_ckpt_writer **writer)
 {
-    return tg_ckpt_writer_create(dir, 2, async, 1 << 18, writer);
+    return tg_ckpt_writer_create(dir, 2, async, writer);
 }
 
 /* Saves step after step until it is killed; the same step twice now and then, as the end of a run does. */

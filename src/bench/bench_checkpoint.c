@@ -43,7 +43,7 @@ static teng_status submit(bench *b)
     json_t *state = json_object();
     const double begin = tg_clock_seconds();
     const teng_status status =
-        state ? tg_core_submit(tg_bench_step_core(b->step), b->writer, state) : TENG_MEMORY;
+        state ? tg_core_submit(tg_bench_step_core(b->step), b->writer, state, false) : TENG_MEMORY;
     const double stall = tg_clock_seconds() - begin;
     json_decref(state);
     if (status != TENG_OK) return status;
@@ -117,7 +117,7 @@ static teng_status measure(bench *b, const tg_config *cfg, const tg_bench_checkp
     }
     TG_TRY(tg_bench_step_open(cfg, &b->step));
     TG_TRY(tg_bench_step_run(b->step, 2, false)); /* from here on the optimizer has its states */
-    TG_TRY(tg_core_open_writer(tg_bench_step_core(b->step), b->dir, 1, cfg->checkpoint.async, &b->writer));
+    TG_TRY(tg_ckpt_writer_create(b->dir, 1, cfg->checkpoint.async, &b->writer));
     for (int64_t i = 0; i < o->saves; i++) {
         TG_TRY(one_save(b));
         TG_TRY(plain_write(b));

@@ -63,15 +63,18 @@ typedef struct tg_ckpt_done {
 } tg_ckpt_done;
 /* Staging memory that a save of these items needs. */
 size_t tg_ckpt_staging_bytes(const tg_ckpt_item *items, size_t n);
-/* async: a thread writes, from a staging buffer of staging_bytes allocated and touched here (it grows when a
- * submit needs more). Not async: submit writes at once and there is no staging buffer. */
-teng_status tg_ckpt_writer_create(const char *root, int keep_max, bool async, size_t staging_bytes,
-                                  tg_ckpt_writer **out);
+/* async: a thread writes, from a staging buffer that the first submit allocates: a run that never saves while
+ * it trains never has one. Not async: submit writes at once and there is no staging buffer. */
+teng_status tg_ckpt_writer_create(const char *root, int keep_max, bool async, tg_ckpt_writer **out);
 /* Takes a snapshot of items and state; on return the caller may change them. Waits while a former save is
  * being written. TENG_OK means taken: the outcome of the save itself, in both modes, comes from poll, status
  * or wait. */
 teng_status tg_ckpt_writer_submit(tg_ckpt_writer *w, int64_t step, const tg_ckpt_item *items, size_t n,
                                   const json_t *state);
+/* Writes on this thread, from the items themselves, after a save that is still being written: the last one of
+ * a run, beside which nothing happens. The outcome comes as that of a submit. */
+void tg_ckpt_writer_write(tg_ckpt_writer *w, int64_t step, const tg_ckpt_item *items, size_t n,
+                          const json_t *state);
 /* True when a save has finished that was not reported yet; never waits. Each outcome is reported once, in
  * order. */
 bool tg_ckpt_writer_poll(tg_ckpt_writer *w, tg_ckpt_done *out);

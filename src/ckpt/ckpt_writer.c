@@ -79,23 +79,18 @@ static void writer_main(void *arg)
     }
 }
 
-static teng_status start(tg_ckpt_writer *w, size_t staging_bytes)
+static teng_status start(tg_ckpt_writer *w)
 {
     if (!w->root) return teng_error_status();
     if (!w->async) return TENG_OK;
-    job *j = &w->job;
-    j->staging = tg_alloc_aligned(staging_bytes);
     w->idle = tg_queue_create(1);
     w->jobs = tg_queue_create(1);
-    if (!j->staging || !w->idle || !w->jobs) return teng_error_status();
-    j->staging_bytes = staging_bytes;
-    memset(j->staging, 0, staging_bytes); /* touched now, so that the first save does not wait for pages */
-    tg_queue_put(w->idle, j);
+    if (!w->idle || !w->jobs) return teng_error_status();
+    tg_queue_put(w->idle, &w->job);
     return tg_thread_start("ckpt-writer", writer_main, w, &w->thread);
 }
 
-teng_status tg_ckpt_writer_create(const char *root, int keep_max, bool async, size_t staging_bytes,
-                                  tg_ckpt_writer **out)
+teng_status tg_ckpt_writer_create(const char *root, int keep_max, bool async, tg_ckpt_writer **out)
 {
     *out = NULL;
     tg_ckpt_writer *w = tg_calloc(1, sizeof *w);
@@ -103,7 +98,7 @@ teng_status tg_ckpt_writer_create(const char *root, int keep_max, bool async, si
     w->keep_max = keep_max;
     w->async = async;
     w->root = tg_strdup(root);
-    teng_status status = start(w, staging_bytes);
+    teng_status status = start(w);
     if (status != TENG_OK)
         tg_ckpt_writer_destroy(&w);
     else
@@ -161,15 +156,23 @@ static teng_status fill(job *j, int64_t step, const tg_ckpt_item *items, size_t 
     return TENG_OK;
 }
 
+void tg_ckpt_writer_write(tg_ckpt_writer *w, int64_t step, const tg_ckpt_item *items, size_t n,
+                          const json_t *state)
+{
+    const double start_time = tg_clock_seconds();
+    tg_ckpt_done done;
+    if (w->async) tg_queue_put(w->idle, take_idle(w, true));
+    run_save(w, step, items, n, state, &done);
+    done.stall = tg_clock_seconds() - start_time;
+    record(w, &done);
+}
+
 teng_status tg_ckpt_writer_submit(tg_ckpt_writer *w, int64_t step, const tg_ckpt_item *items, size_t n,
                                   const json_t *state)
 {
     double start_time = tg_clock_seconds();
     if (!w->async) {
-        tg_ckpt_done done;
-        run_save(w, step, items, n, state, &done);
-        done.stall = tg_clock_seconds() - start_time;
-        record(w, &done);
+        tg_ckpt_writer_write(w, step, items, n, state);
         return TENG_OK;
     }
     job *j = take_idle(w, true);

@@ -357,16 +357,20 @@ teng_cost tg_plan_cost(const tg_plan *plan, tg_phase phase)
     return sum;
 }
 
-double tg_plan_forecast(const tg_plan *plan, tg_phase phase)
+double tg_plan_step_forecast(const tg_plan *plan, size_t k)
 {
     const tg_plan_options *o = &plan->options;
+    const teng_cost *c = &plan->steps.data[k].cost;
     if (o->flops_per_s <= 0 || o->bytes_per_s <= 0) return 0;
+    const double compute = c->flops / o->flops_per_s;
+    const double move = (c->bytes_read + c->bytes_written) / o->bytes_per_s;
+    return compute > move ? compute : move;
+}
+
+double tg_plan_forecast(const tg_plan *plan, tg_phase phase)
+{
     double seconds = 0;
-    for (size_t k = plan->phase_begin[phase]; k < plan->phase_begin[phase + 1]; k++) {
-        const teng_cost *c = &plan->steps.data[k].cost;
-        const double compute = c->flops / o->flops_per_s;
-        const double move = (c->bytes_read + c->bytes_written) / o->bytes_per_s;
-        seconds += compute > move ? compute : move;
-    }
+    for (size_t k = plan->phase_begin[phase]; k < plan->phase_begin[phase + 1]; k++)
+        seconds += tg_plan_step_forecast(plan, k);
     return seconds;
 }

@@ -69,6 +69,7 @@ size_t tg_plan_bytes(const tg_plan *plan);
 /* Totals of the steps of one phase. */
 teng_cost tg_plan_cost(const tg_plan *plan, tg_phase phase);
 /* Roofline forecast of one step of the phase list in seconds; 0 when the machine's rates are not given. */
+double tg_plan_step_forecast(const tg_plan *plan, size_t k); /* of one step of the program */
 double tg_plan_forecast(const tg_plan *plan, tg_phase phase);
 
 /* Listings: steps with kernels and places; memory map; both as JSON. */

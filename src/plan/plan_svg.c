@@ -71,14 +71,6 @@ static size_t total_at(const picture *p, size_t k)
     return sum;
 }
 
-static double step_seconds(const tg_plan *plan, size_t k)
-{
-    const teng_cost *c = &plan->steps.data[k].cost;
-    const double compute = c->flops / plan->options.flops_per_s,
-                 move = (c->bytes_read + c->bytes_written) / plan->options.bytes_per_s;
-    return compute > move ? compute : move;
-}
-
 static teng_status scale(picture *p)
 {
     const tg_plan *plan = p->plan;
@@ -87,7 +79,7 @@ static teng_status scale(picture *p)
     if (!p->x) return TENG_MEMORY;
     p->timed = plan->options.flops_per_s > 0 && plan->options.bytes_per_s > 0;
     for (size_t k = 0; k < n; k++)
-        p->x[k + 1] = p->x[k] + (p->timed ? step_seconds(plan, k) : 1.0);
+        p->x[k + 1] = p->x[k] + (p->timed ? tg_plan_step_forecast(plan, k) : 1.0);
     const double end = p->x[n] > 0 ? p->x[n] : 1;
     p->seconds = p->x[n];
     for (size_t k = 0; k <= n; k++)

@@ -130,8 +130,7 @@ static teng_status open_saver(const teng_callback *self, const teng_train_info *
     char *lock = tg_path_join(self->dir, "lock");
     teng_status status = lock ? tg_lock_take(lock, &s->lock) : TENG_MEMORY;
     tg_free(lock);
-    if (status == TENG_OK)
-        status = tg_core_open_writer(info->model->core, self->dir, self->keep_max, true, &s->writer);
+    if (status == TENG_OK) status = tg_ckpt_writer_create(self->dir, self->keep_max, true, &s->writer);
     s->saved = info->step;
     return status;
 }
@@ -164,7 +163,7 @@ static teng_status submit(saver *s, const teng_train_info *info)
     teng_status status = state ? TENG_OK : TENG_MEMORY;
     if (status == TENG_OK && json_object_set_new(state, "dataset", json_string(info->dataset->identity)) != 0)
         status = tg_fail(TENG_MEMORY, "out of memory for the checkpoint's state");
-    if (status == TENG_OK) status = tg_core_submit(core, s->writer, state);
+    if (status == TENG_OK) status = tg_core_submit(core, s->writer, state, false);
     if (status == TENG_OK) s->saved = core->done;
     json_decref(state);
     return status;

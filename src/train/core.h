@@ -103,10 +103,9 @@ teng_status tg_core_items(const tg_core *core, tg_ckpt_item **items, size_t *n);
 /* Counters, as members of a checkpoint's state object; and back, with parameters and states. A state tensor
  * missing in the file or of another shape is an error that names it. */
 teng_status tg_core_state_json(const tg_core *core, json_t *state);
-/* A writer for checkpoints of this core, and a checkpoint given to it: state holds what the caller adds. */
-teng_status tg_core_open_writer(const tg_core *core, const char *root, int keep_max, bool async,
-                                tg_ckpt_writer **out);
-teng_status tg_core_submit(const tg_core *core, tg_ckpt_writer *writer, json_t *state);
+/* Gives a checkpoint to a writer: state holds what the caller adds. last: nothing will happen beside it, it
+ * is written at once, without a copy of everything. */
+teng_status tg_core_submit(const tg_core *core, tg_ckpt_writer *writer, json_t *state, bool last);
 teng_status tg_core_restore(tg_core *core, const tg_ckpt *ck, const tg_source *source);
 
 #endif

@@ -69,24 +69,14 @@ teng_status tg_core_state_json(const tg_core *core, json_t *state)
     return core->options.loss_scale.mode == TG_SCALE_NONE ? TENG_OK : tg_loss_scale_save(&core->scale, state);
 }
 
-teng_status tg_core_open_writer(const tg_core *core, const char *root, int keep_max, bool async,
-                                tg_ckpt_writer **out)
-{
-    tg_ckpt_item *items = NULL;
-    size_t n = 0;
-    TG_TRY(tg_core_items(core, &items, &n));
-    const size_t staging = async ? tg_ckpt_staging_bytes(items, n) : 0;
-    tg_free(items);
-    return tg_ckpt_writer_create(root, keep_max, async, staging, out);
-}
-
-teng_status tg_core_submit(const tg_core *core, tg_ckpt_writer *writer, json_t *state)
+teng_status tg_core_submit(const tg_core *core, tg_ckpt_writer *writer, json_t *state, bool last)
 {
     tg_ckpt_item *items = NULL;
     size_t n = 0;
     teng_status status = tg_core_items(core, &items, &n);
     if (status == TENG_OK) status = tg_core_state_json(core, state);
-    if (status == TENG_OK) status = tg_ckpt_writer_submit(writer, core->done, items, n, state);
+    if (status == TENG_OK && last) tg_ckpt_writer_write(writer, core->done, items, n, state);
+    if (status == TENG_OK && !last) status = tg_ckpt_writer_submit(writer, core->done, items, n, state);
     tg_free(items);
     return status;
 }

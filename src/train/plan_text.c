@@ -1,13 +1,34 @@
 /* `teng plan`: what a configuration would do, without data and without weights. */
+#include "base/clock.h"
 #include "base/fail.h"
 #include "device/cpu_isa.h"
 #include "nn/precision.h"
 #include "pass/pass.h"
 #include "plan/plan_kinds.h"
+#include "tensor/desc.h"
 #include "train/run_impl.h"
 
 #include <stdio.h>
 #include <string.h>
+
+/* What a run holds beside the plan: the copy that a checkpoint is written from while training goes on, and
+ * batches read ahead. */
+typedef struct beside {
+    size_t checkpoint, batches;
+} beside;
+static beside beside_plan(const tg_config *cfg, const tg_plan *plan)
+{
+    beside b = {0};
+    const bool often = cfg->checkpoint.every > 0 || cfg->checkpoint.seconds > 0;
+    for (size_t i = 0; i < plan->graph->values.len && cfg->checkpoint.async && often; i++) {
+        const teng_tensor *v = plan->graph->values.data[i];
+        if (v->kind == TG_VALUE_PARAM || (v->kind == TG_VALUE_STATE && strncmp(v->name, "grad.", 5) != 0))
+            b.checkpoint += tg_desc_bytes(&v->desc);
+    }
+    b.batches = 2 * sizeof(int32_t) * (size_t)(cfg->train.batch_size * cfg->train.seq_len) *
+                ((size_t)cfg->data.prefetch + 1);
+    return b;
+}
 
 static teng_status print_summary(const tg_config *cfg, const tg_lm_info *info, const tg_step *step,
                                  const tg_plan *plan, tg_strbuf *out)
@@ -38,6 +59,14 @@ static teng_status print_summary(const tg_config *cfg, const tg_lm_info *info, c
                      tg_format_bytes(a, (double)m->params), tg_format_bytes(b, (double)m->states));
     tg_strbuf_printf(out, " activation block %s; peak %s (%zu bytes)\n", tg_format_bytes(a, (double)m->block),
                      tg_format_bytes(b, (double)(tg_plan_bytes(plan))), tg_plan_bytes(plan));
+    const beside more = beside_plan(cfg, plan);
+    tg_strbuf_printf(out, "beside the plan       batches read ahead %s",
+                     tg_format_bytes(a, (double)more.batches));
+    if (more.checkpoint)
+        tg_strbuf_printf(out, "; from the first checkpoint on a copy of %s to write from (checkpoint.async)",
+                         tg_format_bytes(a, (double)more.checkpoint));
+    tg_strbuf_printf(out, "; program and libraries, resident now %s\n",
+                     tg_format_bytes(a, (double)tg_current_rss()));
     TG_TRY(tg_plan_print_kinds(plan, out));
     tg_strbuf_printf(out, "passes\n%s", tg_step_pass_report(step));
     return TENG_OK;
@@ -59,6 +88,9 @@ static teng_status print_json(const tg_config *cfg, const tg_lm_info *info, cons
 {
     json_t *json = tg_plan_json(plan);
     if (!json) return tg_fail(TENG_MEMORY, "out of memory for the plan's JSON");
+    const beside more = beside_plan(cfg, plan);
+    json_object_set_new(json, "checkpoint_copy_bytes", json_integer((json_int_t)more.checkpoint));
+    json_object_set_new(json, "batches_bytes", json_integer((json_int_t)more.batches));
     json_object_set_new(json, "memory_at_peak", tg_plan_kinds_json(plan));
     json_object_set_new(json, "family", json_string(info->family));
     json_object_set_new(json, "parameters", json_integer(info->params));

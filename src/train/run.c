@@ -38,17 +38,17 @@ static void report_saves(tg_run *run, int64_t fatal)
     }
 }
 
-static teng_status submit_save(tg_run *run)
+static teng_status submit_save(tg_run *run, bool last)
 {
     json_t *state = json_object();
-    const teng_status status = state ? tg_core_submit(run->core, run->writer, state) : TENG_MEMORY;
+    const teng_status status = state ? tg_core_submit(run->core, run->writer, state, last) : TENG_MEMORY;
     json_decref(state);
     return status;
 }
 
 static void save(tg_run *run)
 {
-    const teng_status status = submit_save(run);
+    const teng_status status = submit_save(run, false);
     run->saved_at = tg_clock_seconds();
     if (status == TENG_OK) {
         run->saved_step = run->core->done;
@@ -69,7 +69,7 @@ static bool save_is_due(const tg_run *run)
 /* The last save of a run is waited for; its failure is the run's failure. */
 static teng_status save_last(tg_run *run)
 {
-    teng_status status = run->saved_step == run->core->done ? TENG_OK : submit_save(run);
+    teng_status status = run->saved_step == run->core->done ? TENG_OK : submit_save(run, true);
     if (status == TENG_OK) status = tg_ckpt_writer_wait(run->writer);
     tg_error error;
     tg_error_take(&error);
@@ -124,6 +124,7 @@ static teng_status evaluate_and_tell(tg_run *run)
 /* ---- steps ---- */
 typedef struct pace {
     double begin, last; /* clock seconds: of the loop, of the last step */
+    double in_steps;    /* seconds */
     int64_t first_step;
 } pace;
 
@@ -150,6 +151,7 @@ static tg_run_record record_of(tg_run *run, pace *p, const tg_core_result *r, do
         flops_utilisation(run, rate * tg_lm_flops_per_token(&run->info, run->cfg->train.seq_len));
     const double mean = (now - p->begin) / (double)(core->done - p->first_step);
     p->last = now;
+    p->in_steps += seconds;
     return (tg_run_record){
         .counts = true,
         .line = {.step = core->done,
@@ -310,10 +312,12 @@ teng_status tg_run_train(tg_run *run, tg_run_sink *sink, void *user)
                          "profile.steps names steps that were done before: nothing is measured");
     pace p = {.begin = tg_clock_seconds(), .first_step = run->core->done};
     p.last = p.begin;
+    tg_run_tell_forecast(run);
     teng_status status = tg_profiler_create(run->cfg, run->core, &run->profiler);
     if (status == TENG_OK) status = loop(run, &p);
     if (status == TENG_OK) write_profile(run); /* when the run ended before the last of its steps */
     if (status == TENG_OK) {
+        tg_run_tell_measured(run, p.in_steps, run->core->done - p.first_step);
         status = finish(run);
     } else {
         tg_error error;

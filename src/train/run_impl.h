@@ -32,6 +32,7 @@ struct tg_run {
     int64_t saved_step;    /* of the last checkpoint submitted, -1: none */
     double saved_at;       /* clock seconds */
     tg_profiler *profiler; /* NULL: none */
+    uint64_t base_bytes;   /* resident beside the parameters before the first step */
     tg_run_books *books;   /* of the data sink that runs; NULL: steps are told at once */
 };
 
@@ -53,6 +54,11 @@ typedef struct tg_run_record { /* one try of a step */
 void tg_run_put_record(tg_run *run, const tg_run_record *record);
 teng_status tg_run_open_books(tg_run *run);
 void tg_run_close_books(tg_run *run);
+
+/* ---- memory (run_memory.c): when memory.* asks for something, what is planned, and after the last step what
+ * was measured ---- */
+void tg_run_tell_forecast(tg_run *run);
+void tg_run_tell_measured(tg_run *run, double seconds, int64_t steps);
 
 /* ---- the tokenizer (run_tokenizer.c) ---- */
 /* data.tokenizer; not given, that of model.from. */
