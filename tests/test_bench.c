@@ -131,6 +131,7 @@ static void test_step_figures(void **state)
     /* parameters, two moments and a sum of gradients in f32, and activations */
     assert_true(real(o, "planned_bytes") > 16 * real(o, "parameters"));
     assert_true(real(o, "peak_rss_bytes") > 1e6 && real(o, "wait_ms") < ms);
+    assert_true(real(o, "base_rss_bytes") > 1e6 && real(o, "base_rss_bytes") < real(o, "peak_rss_bytes"));
     const json_t *parts = json_object_get(o, "startup_parts_ms");
     double sum = 0;
     for (int i = 0; i < 5; i++)
@@ -333,6 +334,7 @@ static void test_checkpoint(void **state)
     assert_ok(tg_bench_checkpoint(cfg, &options, &o));
     assert_frame(o);
     assert_near(real(o, "stall_share"), median(o, "stall_ms", 2) / median(o, "step_ms", 6));
+    assert_true(real(o, "first_stall_ms") > 0);
     assert_near(real(o, "write_gb_s"), real(o, "bytes") * 1e-9 / median(o, "write_s", 2));
     assert_near(real(o, "disk_gb_s"), real(o, "bytes") * 1e-9 / median(o, "disk_s", 2));
     assert_true(real(o, "bytes") > 100000 && json_is_true(json_object_get(o, "async")));

@@ -81,6 +81,7 @@ typedef struct tg_bench_step_figures {
     double flops_per_token, gflops;   /* achieved */
     double matmul_peak_gflops, mfu;   /* 0: the peak was not measured */
     uint64_t peak_rss_bytes;          /* of this process, up to the last step */
+    uint64_t base_rss_bytes;          /* resident before the model was made: program, libraries */
     uint64_t planned_bytes;           /* 0: PYNATIVE plans nothing */
     double startup_ms;                /* start of the process to the end of this step's first */
     double load_ms, model_ms, plan_ms,
@@ -121,8 +122,9 @@ typedef struct tg_bench_checkpoint_options {
     const char *dir; /* checkpoints go to a new folder in here, removed at the end */
     int64_t saves;
 } tg_bench_checkpoint_options;
-/* step_ms without a save; stall_ms (what a save keeps the loop) and stall_share of a step;
- * step_ms_while_writing; bytes, write_gb_s (background), disk_gb_s (plain write and fsync of as many). */
+/* step_ms without a save; stall_ms (what a save keeps the loop) and stall_share of a step, the first save,
+ * which gets memory for its copy, apart as first_stall_ms; step_ms_while_writing; bytes, write_gb_s
+ * (background), disk_gb_s (plain write and fsync of as many). */
 teng_status tg_bench_checkpoint(const tg_config *cfg, const tg_bench_checkpoint_options *options,
                                 json_t **out);
 

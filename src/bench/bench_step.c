@@ -29,7 +29,7 @@ struct tg_bench_step {
     int32_t *tokens; /* [rows, seq] and as many labels */
     /* measured */
     double began, modelled, planned, ready, first_end, first_loss, last_loss, peak_gflops;
-    uint64_t peak_rss;
+    uint64_t base_rss, peak_rss;
     int64_t dropped;
     TG_VEC(double) seconds, waits;
 };
@@ -74,6 +74,7 @@ static teng_status open_parts(tg_bench_step *b)
 {
     const tg_config *cfg = b->cfg;
     b->began = tg_clock_seconds();
+    b->base_rss = tg_current_rss();
     TG_TRY(tg_run_prepare_context(cfg));
     if (!cfg->model.vocab_size.set && !cfg->model.from) TG_TRY(tg_run_open_tokenizer(cfg, &b->tokenizer));
     TG_TRY(tg_run_open_model(cfg, b->tokenizer, &b->lm, &b->info));
@@ -85,6 +86,7 @@ static teng_status open_parts(tg_bench_step *b)
     TG_TRY(tg_core_init(b->core, (uint64_t)cfg->context.seed));
     b->key = tg_rng_key((uint64_t)cfg->context.seed, "bench");
     b->tokens = tg_calloc((size_t)(2 * cfg->train.batch_size * cfg->train.seq_len), sizeof *b->tokens);
+    tg_peak_rss_reset(); /* planning may have measured the machine */
     b->ready = tg_clock_seconds();
     return b->tokens ? TENG_OK : TENG_MEMORY;
 }
@@ -168,6 +170,7 @@ tg_bench_step_figures tg_bench_step_get(tg_bench_step *b)
         .flops_per_token = tg_lm_flops_per_token(&b->info, b->cfg->train.seq_len),
         .matmul_peak_gflops = b->peak_gflops,
         .peak_rss_bytes = b->peak_rss,
+        .base_rss_bytes = b->base_rss,
         .planned_bytes = b->plan ? tg_plan_bytes(b->plan) : 0,
         .startup_ms = (b->first_end - from) * 1e3,
         .load_ms = (b->began - from) * 1e3,
@@ -221,6 +224,7 @@ json_t *tg_bench_step_json(const tg_config *cfg, const tg_bench_step_figures *f)
         put_real(o, "matmul_peak_gflops", f->matmul_peak_gflops, rated) |
         put_real(o, "flops_per_token", f->flops_per_token, true) |
         json_object_set_new(o, "peak_rss_bytes", json_integer((json_int_t)f->peak_rss_bytes)) |
+        json_object_set_new(o, "base_rss_bytes", json_integer((json_int_t)f->base_rss_bytes)) |
         json_object_set_new(o, "planned_bytes",
                             f->planned_bytes ? json_integer((json_int_t)f->planned_bytes) : json_null()) |
         put_real(o, "startup_ms", f->startup_ms, true) | json_object_set_new(o, "startup_parts_ms", parts) |

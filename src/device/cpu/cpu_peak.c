@@ -89,17 +89,35 @@ static uint64_t add_up(const uint64_t *a, int64_t n)
 }
 
 /* Bytes that one pass of that kind moves. */
-static double run_stream(tg_cpu_stream kind, float *const x[3], int64_t n)
+static double run_stream(tg_cpu_stream kind, void *const x[3], int64_t n)
 {
     const double bytes = (double)n * sizeof(float);
     /* The array is all zeros, which the compiler does not know: it must read them. */
-    if (kind == TG_CPU_READ) return add_up((const uint64_t *)x[0], n / 2) == 0 ? bytes : 0;
+    if (kind == TG_CPU_READ) return add_up(x[0], n / 2) == 0 ? bytes : 0;
     if (kind == TG_CPU_COPY) {
         copy(x[0], x[1], n);
         return 2 * bytes;
     }
     triad(x[0], x[1], x[2], n);
     return 3 * bytes;
+}
+
+/* Pages are placed by the thread that will use them. */
+static void touch(tg_cpu_stream kind, void *const x[3], int arrays, int64_t n)
+{
+    if (kind == TG_CPU_READ) {
+        uint64_t *whole = x[0];
+#pragma omp parallel for schedule(static)
+        for (int64_t i = 0; i < n / 2; i++)
+            whole[i] = 0;
+        return;
+    }
+    for (int k = 0; k < arrays; k++) {
+        float *parts = x[k];
+#pragma omp parallel for schedule(static)
+        for (int64_t i = 0; i < n; i++)
+            parts[i] = (float)k;
+    }
 }
 
 /* Elements of an array: three of them are three times the last cache, where memory allows. */
@@ -118,7 +136,7 @@ teng_status tg_cpu_time_stream(tg_cpu_stream kind, double seconds, tg_cpu_rates 
     out->n = 0;
     const int64_t n =
         stream_elements() * (kind == TG_CPU_READ ? 3 : 1); /* all of them are far larger than a cache */
-    float *x[3] = {0};
+    void *x[3] = {0};
     const int arrays = kind == TG_CPU_READ ? 1 : kind == TG_CPU_COPY ? 2 : 3;
     teng_status status = TENG_OK;
     for (int i = 0; i < arrays && status == TENG_OK; i++) {
@@ -126,10 +144,7 @@ teng_status tg_cpu_time_stream(tg_cpu_stream kind, double seconds, tg_cpu_rates 
         if (!x[i]) status = TENG_MEMORY;
     }
     if (status == TENG_OK) {
-#pragma omp parallel for schedule(static)
-        for (int64_t i = 0; i < n; i++)
-            for (int k = 0; k < arrays; k++)
-                x[k][i] = (float)k;
+        touch(kind, x, arrays, n);
         double start = tg_clock_seconds(), now = start;
         for (int run = 0; run < 3 || now - start < seconds; run++) {
             double before = now;
