@@ -7,8 +7,10 @@ cd "$scratch"
 run 0 model info "$golden/mixtral"
 out 'mixtral, 133488 parameters'
 out 'experts     4, of which a token sees 2'
+out '2.04 MiB in O0'
 run 0 model info "$golden/gpt2" --json
 out '"family": "gpt2"'
+out '"O3": '
 for family in gpt2 llama3 qwen2 qwen3 mixtral; do
     run 0 model convert "$golden/$family" "$family.whole"
     run 0 model diff "$golden/$family" "$family.whole"

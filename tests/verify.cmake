@@ -12,7 +12,9 @@ set(TENG_TORCH_PYTHON "" CACHE FILEPATH "Python that has torch and transformers,
 if(TENG_TORCH_PYTHON)
   add_test(NAME families_interop
            COMMAND ${TENG_TORCH_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/interop_torch/families_interop.py $<TARGET_FILE:teng>)
-  set_tests_properties(families_interop PROPERTIES LABELS interop SKIP_RETURN_CODE 77 TIMEOUT 1200)
+  add_test(NAME use_interop
+           COMMAND ${TENG_TORCH_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/interop_torch/use_interop.py $<TARGET_FILE:teng>)
+  set_tests_properties(families_interop use_interop PROPERTIES LABELS interop SKIP_RETURN_CODE 77 TIMEOUT 1200)
 endif()
 add_test(NAME test_finetune COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/test_finetune.sh $<TARGET_FILE:teng> ${CMAKE_SOURCE_DIR})
 set_tests_properties(test_finetune PROPERTIES LABELS fast TIMEOUT 600 ENVIRONMENT OMP_WAIT_POLICY=passive)

@@ -17,17 +17,21 @@ static json_t *info_json(const tg_folder_info *i)
     for (int t = 0; t < TENG_DTYPE_COUNT; t++)
         if (i->elements[t])
             json_object_set_new(types, teng_dtype_name((teng_dtype)t), json_integer(i->elements[t]));
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:f, s:I}", "family", i->lm.family,
+    json_t *memory = json_object();
+    for (int level = TENG_O0; level <= TENG_O3; level++)
+        json_object_set_new(memory, teng_precision_level_name((teng_precision_level)level),
+                            json_integer((json_int_t)i->train_bytes[level]));
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:f, s:o}", "family", i->lm.family,
                      "parameters", (json_int_t)i->lm.params, "layers", (json_int_t)i->lm.num_layers,
                      "hidden_size", (json_int_t)i->lm.hidden_size, "vocab_size", (json_int_t)i->lm.vocab_size,
                      "max_positions", (json_int_t)i->lm.max_positions, "tensors", (json_int_t)i->tensors,
                      "bytes", (json_int_t)i->bytes, "elements", types, "train_flops_per_token",
-                     i->flops_per_token, "train_bytes_f32", (json_int_t)i->train_bytes);
+                     i->flops_per_token, "train_bytes", memory);
 }
 
 static void print_info(const tg_folder_info *i)
 {
-    char size[32], train[32];
+    char size[32];
     printf("family      %s, %" PRId64 " parameters\n", i->lm.family, i->lm.params);
     printf("shape       %" PRId64 " layers of %" PRId64 ", %" PRId64 " heads (%" PRId64
            " of keys) of %" PRId64 ", vocabulary %" PRId64 ", %" PRId64 " positions\n",
@@ -40,10 +44,15 @@ static void print_info(const tg_folder_info *i)
     for (int t = 0; t < TENG_DTYPE_COUNT; t++)
         if (i->elements[t])
             printf(" %" PRId64 " values of %s", i->elements[t], teng_dtype_name((teng_dtype)t));
-    printf("\ntraining    %.3g FLOPs a token at %" PRId64
-           " tokens; %s in f32 for weights, gradients and AdamW, "
-           "besides activations\n",
-           i->flops_per_token, i->lm.max_positions, tg_format_bytes(train, (double)i->train_bytes));
+    printf("\ntraining    %.3g FLOPs a token at %" PRId64 " tokens\n", i->flops_per_token,
+           i->lm.max_positions);
+    printf("memory      %s in O0: 16 bytes a parameter for weights, gradients and AdamW, all f32\n",
+           tg_format_bytes(size, (double)i->train_bytes[TENG_O0]));
+    printf("            %s in O1 and O2, bf16 or fp16: 2 more for each weight of a matrix product\n",
+           tg_format_bytes(size, (double)i->train_bytes[TENG_O2]));
+    printf("            %s in O3: 2 more for biases and norms too\n",
+           tg_format_bytes(size, (double)i->train_bytes[TENG_O3]));
+    printf("            activations come on top; `teng plan` counts them\n");
 }
 
 int tg_cmd_model_info(const tg_args_model_info *args)

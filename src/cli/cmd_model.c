@@ -19,14 +19,20 @@ static teng_status open_model(const tg_cli_base *base, const char *kind, int64_t
 
 /* ---- eval ---- */
 
+static const char windowing[] =
+    "texts joined, each with an end token behind it, cut into windows of window_len tokens that do not "
+    "overlap; each token but "
+    "the first is predicted once, from those before it in its window and the last of the window before";
+
 static int report(const tg_args_eval *args, const tg_eval_result *r)
 {
     if (args->json)
-        return tg_cli_put_json(
-            &args->base, json_pack("{s:f, s:f, s:f, s:I, s:I, s:I, s:I}", "nats_per_token", r->nats_per_token,
-                                   "bits_per_byte", r->bits_per_byte, "perplexity", r->perplexity, "tokens",
-                                   (json_int_t)r->tokens, "bytes", (json_int_t)r->bytes, "windows",
-                                   (json_int_t)r->windows, "window_len", (json_int_t)r->window_len));
+        return tg_cli_put_json(&args->base,
+                               json_pack("{s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:s}", "nats_per_token",
+                                         r->nats_per_token, "bits_per_byte", r->bits_per_byte, "perplexity",
+                                         r->perplexity, "tokens", (json_int_t)r->tokens, "bytes",
+                                         (json_int_t)r->bytes, "windows", (json_int_t)r->windows,
+                                         "window_len", (json_int_t)r->window_len, "windowing", windowing));
     printf("%.4f nats per token, %.4f bits per byte, perplexity %.2f\n", r->nats_per_token, r->bits_per_byte,
            r->perplexity);
     printf("%" PRId64 " tokens of %" PRId64 " bytes in %" PRId64 " windows of %" PRId64 "\n", r->tokens,

@@ -40,6 +40,9 @@ typedef struct tg_lm_info {
     const char *const *extra; /* ends of names that files hold beside parameters (masks); NULL at the end */
 } tg_lm_info;
 teng_status tg_lm_get_info(teng_cell *lm, tg_lm_info *out);
+/* From now on the loss is that of the labels alone, without what routers of mixtures of experts add in
+ * training. */
+teng_status tg_lm_score_labels_only(teng_cell *lm);
 /* Before a trace with positions (below): how many tokens its caches of keys and values hold, at most
  * max_positions. Their names contain the number, so that a trace made for another room has caches of its own.
  */

@@ -200,6 +200,13 @@ teng_status tg_lm_get_info(teng_cell *lm, tg_lm_info *out)
     return TENG_OK;
 }
 
+teng_status tg_lm_score_labels_only(teng_cell *lm)
+{
+    if (!data_of(lm)) return TENG_INVALID;
+    ((lm_data *)teng_cell_data(lm))->aux_coef = 0;
+    return TENG_OK;
+}
+
 teng_status tg_lm_set_room(teng_cell *lm, int64_t tokens)
 {
     if (!data_of(lm)) return TENG_INVALID;

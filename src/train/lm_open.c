@@ -94,7 +94,9 @@ static teng_status find_ends(tg_lm *lm, const char *dir, const json_t *config)
 static teng_status open_cell(tg_lm *lm, const json_t *config)
 {
     lm->cell = tg_lm_create_json(config);
-    return lm->cell ? tg_lm_get_info(lm->cell, &lm->info) : teng_error_status();
+    if (!lm->cell) return teng_error_status();
+    TG_TRY(tg_lm_score_labels_only(lm->cell));
+    return tg_lm_get_info(lm->cell, &lm->info);
 }
 
 static teng_status open_tokenizer(tg_lm *lm, const places *p)

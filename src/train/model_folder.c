@@ -42,6 +42,24 @@ static void close_folder(folder *f)
 }
 
 /* ---- info ---- */
+static teng_status train_memory(const folder *f, tg_folder_info *out)
+{
+    const tg_param_info *params;
+    size_t n;
+    int64_t products = out->lm.tied ? out->lm.vocab_size * out->lm.hidden_size : 0, small = 0;
+    TG_TRY(tg_nn_params(f->cell, &params, &n));
+    for (size_t i = 0; i < n; i++) {
+        const teng_role role = params[i].init.role;
+        if (role == TENG_ROLE_WEIGHT) products += tg_desc_numel(&params[i].desc);
+        if (role == TENG_ROLE_BIAS || role == TENG_ROLE_NORM) small += tg_desc_numel(&params[i].desc);
+    }
+    const uint64_t f32 = (uint64_t)out->lm.params * 4 * 4;
+    out->train_bytes[TENG_O0] = f32;
+    out->train_bytes[TENG_O1] = out->train_bytes[TENG_O2] = f32 + (uint64_t)products * 2;
+    out->train_bytes[TENG_O3] = f32 + (uint64_t)(products + small) * 2;
+    return TENG_OK;
+}
+
 teng_status tg_folder_get_info(const char *dir, tg_folder_info *out)
 {
     folder f = {0};
@@ -56,7 +74,7 @@ teng_status tg_folder_get_info(const char *dir, tg_folder_info *out)
             out->elements[t->desc.dtype] += tg_desc_numel(&t->desc);
         }
         out->flops_per_token = tg_lm_flops_per_token(&out->lm, out->lm.max_positions);
-        out->train_bytes = (uint64_t)out->lm.params * 4 * 4;
+        status = train_memory(&f, out);
         out->lm.embedding = NULL; /* the cell's */
     }
     close_folder(&f);

@@ -11,7 +11,10 @@ typedef struct tg_folder_info {
     uint64_t bytes;                     /* of their values */
     int64_t elements[TENG_DTYPE_COUNT]; /* by element type */
     double flops_per_token;             /* of training, at the longest sequence */
-    uint64_t train_bytes;               /* f32 weights, gradients and two moments of AdamW */
+    /* To train it, activations not counted: f32 weights, gradients and two moments of AdamW, 16 bytes a
+     * parameter; from O1 on 2 more for the 16-bit copy of each that is cast: in O1 and O2 those of matrix
+     * products, in O3 biases and norms too. */
+    uint64_t train_bytes[TENG_O3 + 1]; /* by precision.level */
 } tg_folder_info;
 /* Opens a folder and checks config.json and the names and shapes of all tensors against each other. */
 teng_status tg_folder_get_info(const char *dir, tg_folder_info *out);
