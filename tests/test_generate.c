@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "op/op_list.h"
 #include "train/lm_impl.h"
+#include "train/model_folder.h"
 
 #include "cmocka_all.h"
 #include "scratch.h"
@@ -208,6 +209,46 @@ static void texts_of_every_family(void **state)
     }
 }
 
+/* ---- weights in 16 bits stay so, and give what the same values give in f32 ---- */
+static void weights_in_16_bits(void **state)
+{
+    (void)state;
+    static const teng_dtype types[] = {TENG_BF16, TENG_F16};
+    for (int i = 0; i < CONFIGS; i++) {
+        make_model(configs[i]);
+        assert_ok(tg_folder_convert(in_dir("model"), in_dir("half"), types[i % 2], 0));
+        assert_ok(tg_folder_convert(in_dir("half"), in_dir("wide"), TENG_F32, 0));
+        tg_lm *half = open_lm(in_dir("half"), false), *wide = open_lm(in_dir("wide"), false);
+        size_t narrow = 0;
+        for (size_t e = 0; e < tg_store_count(half->core->store); e++)
+            narrow += tg_store_at(half->core->store, e)->desc.dtype == types[i % 2];
+        assert_true(narrow >= 6 && narrow < tg_store_count(half->core->store)); /* norms are f32 */
+        uint32_t ids[60];
+        tg_predictor a, b;
+        for (int k = 0; k < 60; k++)
+            ids[k] = (uint32_t)tg_rng_below(13, (uint64_t)k, 256);
+        for (int cached = 0; cached < 2; cached++) {
+            assert_ok(tg_predictor_open(&a, half, cached, 60));
+            assert_ok(tg_predictor_open(&b, wide, cached, 60));
+            for (int n = 50; n <= 60; n++) {
+                assert_ok(tg_predictor_next(&a, ids, n));
+                assert_ok(tg_predictor_next(&b, ids, n));
+                const double d = distance(a.logits, b.logits, half->info.vocab_size);
+                if (!(d < 2e-5)) fail_msg("%s: logits of 16-bit weights are off by %g", configs[i], d);
+            }
+            tg_predictor_close(&a);
+            tg_predictor_close(&b);
+        }
+        tg_eval_result x, y;
+        const char *text = in_dir("wide/config.json");
+        assert_ok(tg_lm_eval(half, &text, 1, 32, &x));
+        assert_ok(tg_lm_eval(wide, &text, 1, 32, &y));
+        assert_true(fabs(x.nats_per_token - y.nats_per_token) < 1e-5);
+        tg_lm_close(&half);
+        tg_lm_close(&wide);
+    }
+}
+
 /* ---- a token costs no allocation ---- */
 static void tokens_allocate_nothing(void **state)
 {
@@ -252,6 +293,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(logits_behind_a_long_prompt, enter, leave),
         cmocka_unit_test_setup_teardown(logits_in_pynative, enter, leave),
         cmocka_unit_test_setup_teardown(texts_of_every_family, enter, leave),
+        cmocka_unit_test_setup_teardown(weights_in_16_bits, enter, leave),
         cmocka_unit_test_setup_teardown(tokens_allocate_nothing, enter, leave),
         cmocka_unit_test(what_is_refused),
     };

@@ -43,6 +43,10 @@ teng_status tg_lm_get_info(teng_cell *lm, tg_lm_info *out);
 /* From now on the loss is that of the labels alone, without what routers of mixtures of experts add in
  * training. */
 teng_status tg_lm_score_labels_only(teng_cell *lm);
+/* Keeps the matrices of products, and a tied table of tokens, in 16 bits (dtype) or f32, for a model that is
+ * used and not trained: rows stay f32 and weights are widened as they are read, so results are those of the
+ * same values in f32. Mixtures of experts stay as they are. Before parameters get memory. */
+teng_status tg_lm_store_weights(teng_cell *lm, teng_dtype dtype);
 /* Before a trace with positions (below): how many tokens its caches of keys and values hold, at most
  * max_positions. Their names contain the number, so that a trace made for another room has caches of its own.
  */

@@ -36,7 +36,10 @@ static teng_tensor *embedding_forward(teng_cell *self, teng_tensor *const *in, i
 {
     const dense *d = teng_cell_data(self);
     if (!tg_cell_takes(self, n_in, 1)) return NULL;
-    return teng_embedding_at(nowhere, value(d->weight), in[0]);
+    teng_tensor *rows = teng_embedding_at(nowhere, value(d->weight), in[0]);
+    /* A table that is stored in 16 bits gives f32 unless a precision level has its own idea. */
+    const bool narrow = rows && teng_tensor_desc(rows)->dtype != TENG_F32 && !tg_trace_current()->hook;
+    return narrow ? teng_cast_at(nowhere, rows, TENG_F32) : rows;
 }
 
 static teng_tensor *layer_norm_forward(teng_cell *self, teng_tensor *const *in, int n_in)

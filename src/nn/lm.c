@@ -78,6 +78,8 @@ static teng_tensor *lm_forward(teng_cell *self, teng_tensor *const *in, int n_in
     if (n_in == 2 && teng_tensor_desc(in[1])->ndim == 1) return logits_of_rows(lm, h, in[1]);
     teng_tensor *w = h ? teng_value(lm->head) : NULL;
     if (n_in == 1) return teng_linear(h, w, NULL, false);
+    if (w && h && teng_tensor_desc(w)->dtype != teng_tensor_desc(h)->dtype && !tg_trace_current()->hook)
+        w = teng_cast(w, teng_tensor_desc(h)->dtype); /* stored in 16 bits */
     teng_tensor *loss = teng_linear_cross_entropy(h, w, in[1], TENG_IGNORE_INDEX);
     return lm->aux_coef > 0 ? teng_add(loss, teng_scale(lm->family->aux_loss(lm->backbone), lm->aux_coef))
                             : loss;
@@ -204,6 +206,34 @@ teng_status tg_lm_score_labels_only(teng_cell *lm)
 {
     if (!data_of(lm)) return TENG_INVALID;
     ((lm_data *)teng_cell_data(lm))->aux_coef = 0;
+    return TENG_OK;
+}
+
+typedef struct storing {
+    teng_cell *lm;
+    const teng_param *table;
+    teng_dtype dtype;
+    size_t next; /* of lm->infos, which are in the order of the visit */
+} storing;
+
+static void store_weight(void *user, teng_param *param, const char *full_name)
+{
+    (void)full_name;
+    storing *s = user;
+    if ((param->init.role == TENG_ROLE_WEIGHT && param->desc.ndim == 2) || param == s->table)
+        param->desc.dtype = s->dtype;
+    s->lm->infos.data[s->next++].desc = param->desc;
+}
+
+teng_status tg_lm_store_weights(teng_cell *lm, teng_dtype dtype)
+{
+    const lm_data *data = data_of(lm);
+    if (!data) return TENG_INVALID;
+    const tg_param_info *params;
+    size_t n;
+    TG_TRY(tg_nn_params(lm, &params, &n));
+    storing s = {.lm = lm, .table = data->info.tied ? data->embedding : NULL, .dtype = dtype};
+    teng_cell_visit(lm, store_weight, &s);
     return TENG_OK;
 }
 

@@ -110,6 +110,31 @@ static teng_status open_tokenizer(tg_lm *lm, const places *p)
                    p->tokenizer, lm->usable, p->config, (long long)lm->info.vocab_size);
 }
 
+/* Weights that are all of one 16-bit type stay so: half the memory, and half of what each token has to read.
+ */
+static teng_status keep_type(tg_lm *lm, const tg_weights *weights)
+{
+    const teng_dtype type = tg_weights_at(weights, 0) ? tg_weights_at(weights, 0)->desc.dtype : TENG_F32;
+    if (type != TENG_BF16 && type != TENG_F16) return TENG_OK;
+    for (size_t i = 0; i < tg_weights_count(weights); i++)
+        if (tg_weights_at(weights, i)->desc.dtype != type) return TENG_OK;
+    return tg_lm_store_weights(lm->cell, type);
+}
+
+static teng_status open_weights(tg_lm *lm, const char *path, const tg_device *dev)
+{
+    static const char *const passes[] = {"default"};
+    const tg_step_options options = {.micro_batches = 1, .passes = passes, .n_passes = 1};
+    tg_weights *weights;
+    TG_TRY(tg_weights_open(path, &weights));
+    teng_status status = keep_type(lm, weights);
+    if (status == TENG_OK)
+        status = tg_core_create(lm->cell, dev->info.kind, dev->info.threads, &options, &lm->core);
+    if (status == TENG_OK) status = tg_core_load_weights(lm->core, weights);
+    tg_weights_close(&weights);
+    return status;
+}
+
 static teng_status open_from(tg_lm *lm, const places *p, const tg_device *dev)
 {
     json_t *config;
@@ -119,10 +144,7 @@ static teng_status open_from(tg_lm *lm, const places *p, const tg_device *dev)
     if (status == TENG_OK) status = find_ends(lm, p->config, config);
     json_decref(config);
     if (status != TENG_OK) return status;
-    static const char *const passes[] = {"default"};
-    const tg_step_options options = {.micro_batches = 1, .passes = passes, .n_passes = 1};
-    TG_TRY(tg_core_create(lm->cell, dev->info.kind, dev->info.threads, &options, &lm->core));
-    return tg_core_load_path(lm->core, p->weights);
+    return open_weights(lm, p->weights, dev);
 }
 
 teng_status tg_lm_open(const char *dir, tg_device *dev, tg_lm **out)
