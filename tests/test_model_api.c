@@ -620,6 +620,12 @@ static void bad_options(void **state)
     o.memory_budget = 100;
     s.model = teng_model_create(cell, &o);
     refused(teng_model_train(s.model, s.data, 1, NULL, 0), TENG_MEMORY, "budget");
+    teng_model_destroy(&s.model);
+    o = options_of(TENG_PYNATIVE);
+    o.recompute = TENG_RECOMPUTE_SELECTIVE;
+    refused_null(teng_model_create(cell, &o), "use context.mode=graph");
+    o.recompute = (teng_recompute)9;
+    refused_null(teng_model_create(cell, &o), "recompute is 9; it must be in [0, 3]");
     close_set(&s);
 }
 

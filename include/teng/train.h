@@ -64,6 +64,15 @@ typedef struct teng_loss_scale {
     int64_t window, max_overflows; /* max_overflows: dropped steps in a row that end the training (1000) */
 } teng_loss_scale;
 
+/* What the backward pass of GRAPH mode computes again instead of keeping it, bit for bit: the configuration
+ * key memory.recompute. AUTO fits the step into memory_budget. */
+typedef enum teng_recompute {
+    TENG_RECOMPUTE_NONE,
+    TENG_RECOMPUTE_SELECTIVE, /* what is cheap, never a product */
+    TENG_RECOMPUTE_FULL,      /* all inside a layer: a cell whose name is a number, as in "layers.0" */
+    TENG_RECOMPUTE_AUTO
+} teng_recompute;
+
 typedef struct teng_model_options {
     teng_mode mode;
     const char *device;    /* "cpu" */
@@ -75,7 +84,10 @@ typedef struct teng_model_options {
     teng_precision precision;   /* O0: f32; patterns are borrowed until the model is destroyed */
     teng_loss_scale loss_scale; /* of fp16 */
     size_t memory_budget;       /* bytes; a plan that needs more is refused; 0: no limit */
-    const char *const *passes;  /* of GRAPH mode, as the configuration key graph.passes */
+    teng_recompute recompute;
+    const char *const *recompute_layers; /* patterns of paths, borrowed like the above; none: every layer */
+    int n_recompute_layers;
+    const char *const *passes; /* of GRAPH mode, as the configuration key graph.passes */
     int n_passes;
 } teng_model_options;
 /* GRAPH on all cores of the CPU, seed 1; AdamW (0.9, 0.95, 1e-8), decay 0.1 on weights, clip 1; constant

@@ -128,21 +128,9 @@ static teng_status check_evaluation(const tg_config *cfg, tg_step *step, const t
         tg_format_bytes(c, (double)block));
 }
 
-/* What a move costs depends on the machine; a run that plans nothing of the kind waits for no measurement. */
-static void measure_rates(const tg_config *cfg, tg_step *step)
-{
-    tg_cpu_peak peak;
-    if (cfg->memory.recompute == TG_CFG_RECOMPUTE_NONE || step->options.flops_per_s > 0) return;
-    if (tg_cpu_measure_peak(false, &peak) == TENG_OK) {
-        step->options.flops_per_s = peak.f32_gflops * 1e9;
-        step->options.bytes_per_s = peak.bandwidth_gb_s * 1e9;
-    }
-    teng_error_clear();
-}
-
 teng_status tg_run_plan_micro_batch(const tg_config *cfg, tg_step *step, const tg_plan **out)
 {
-    measure_rates(cfg, step);
+    if (cfg->memory.recompute != TG_CFG_RECOMPUTE_NONE) tg_step_measure_rates(step);
     if (step->options.pynative && cfg->memory.budget)
         tg_warn("memory.budget is not checked: pynative mode plans nothing");
     teng_status status = plan_cut(cfg, step, cfg->train.micro_batches, true, out);

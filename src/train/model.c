@@ -60,6 +60,8 @@ static teng_status check_options(const teng_model_options *o)
         {"schedule.decay_steps", (double)s->decay_steps, s->kind == TENG_WSD, big, false},
         {"schedule.min_lr_ratio", s->min_lr_ratio, 0, 1, false},
         {"n_passes", o->n_passes, 0, 256, false},
+        {"recompute", o->recompute, TENG_RECOMPUTE_NONE, TENG_RECOMPUTE_AUTO, false},
+        {"n_recompute_layers", o->n_recompute_layers, 0, 65536, false},
     };
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
         const double v = ranges[i].value;
@@ -107,6 +109,9 @@ static tg_step_options step_options(const teng_model_options *o, const char *con
         .passes = passes,
         .n_passes = (size_t)o->n_passes,
         .memory_budget = o->memory_budget,
+        .recompute = (tg_cfg_recompute)o->recompute,
+        .recompute_layers = o->recompute_layers,
+        .n_recompute_layers = (size_t)o->n_recompute_layers,
         .precision = o->precision,
         .loss_scale = loss_scale(o),
         .seed = o->seed,

@@ -5,6 +5,7 @@
 #include "train/step.h"
 
 #include "base/fail.h"
+#include "device/cpu_info.h"
 
 #include <limits.h>
 
@@ -41,6 +42,17 @@ teng_status tg_step_recompute(tg_step *s, tg_graph *g, tg_recompute_try *again)
     return tg_recompute(g, &options, &again->result, &s->report);
 }
 
+void tg_step_measure_rates(tg_step *s)
+{
+    tg_cpu_peak peak;
+    if (s->options.flops_per_s > 0) return;
+    if (tg_cpu_measure_peak(false, &peak) == TENG_OK) {
+        s->options.flops_per_s = peak.f32_gflops * 1e9;
+        s->options.bytes_per_s = peak.bandwidth_gb_s * 1e9;
+    }
+    teng_error_clear();
+}
+
 /* *plan is NULL when what it needs is above the budget. */
 static teng_status try_moves(tg_step *s, const tg_step_feed *shapes, int moves, int *all, tg_plan **plan)
 {
@@ -58,6 +70,7 @@ teng_status tg_step_fit(tg_step *s, const tg_step_feed *shapes, tg_plan **out)
 {
     int all = 0;
     *out = NULL;
+    tg_step_measure_rates(s);
     TG_TRY(try_moves(s, shapes, 0, &all, out));
     if (*out) return TENG_OK;
     int low = 0, high = all; /* low does not fit, high is the least that does so far */

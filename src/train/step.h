@@ -66,6 +66,9 @@ teng_status tg_step_check_recompute(const tg_step_options *options); /* what goe
 teng_status tg_step_recompute(tg_step *s, tg_graph *g, tg_recompute_try *again);
 teng_status tg_step_make_plan(tg_step *s, const tg_step_feed *shapes, tg_step_kind kind,
                               tg_recompute_try *again, tg_plan **out);
+/* The rates of this machine, unless they are given; a step that recomputes nothing waits for no measurement.
+ */
+void tg_step_measure_rates(tg_step *s);
 /* The training plan with the fewest moves that fits into the budget. */
 teng_status tg_step_fit(tg_step *s, const tg_step_feed *shapes, tg_plan **out);
 
