@@ -7,7 +7,6 @@
 #include "train/lm_impl.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define TAIL 8           /* tokens decoded again with a new one, whose text may depend on them */
@@ -34,11 +33,37 @@ typedef struct writing { /* one text in the making */
     void *user;
 } writing;
 
-static int by_logit(const void *a, const void *b)
+/* ---- a heap of candidates, the likeliest at its top; of equals that of the lowest token ---- */
+static bool likelier(const candidate *a, const candidate *b)
 {
-    const candidate *x = a, *y = b;
-    if (x->logit != y->logit) return x->logit < y->logit ? 1 : -1;
-    return x->id < y->id ? -1 : x->id > y->id;
+    return a->logit != b->logit ? a->logit > b->logit : a->id < b->id;
+}
+
+static void sink_down(candidate *c, size_t n, size_t at)
+{
+    const candidate moved = c[at];
+    for (size_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && likelier(&c[child + 1], &c[child])) child++;
+        if (!likelier(&c[child], &moved)) break;
+        c[at] = c[child];
+    }
+    c[at] = moved;
+}
+
+static void make_heap(candidate *c, size_t n)
+{
+    for (size_t at = n / 2; at-- > 0;)
+        sink_down(c, n, at);
+}
+
+/* The likeliest of the heap c[n] goes to c[n - 1], where the heap ends no more. */
+static candidate *take_likeliest(candidate *c, size_t n)
+{
+    const candidate top = c[0];
+    c[0] = c[n - 1];
+    sink_down(c, n - 1, 0);
+    c[n - 1] = top;
+    return &c[n - 1];
 }
 
 /* Tokens that have a text; *best is the most likely, the lowest of equals. */
@@ -63,22 +88,41 @@ static teng_status collect(writing *w, uint32_t *best)
     return w->n_candidates ? TENG_OK : tg_fail(TENG_FORMAT, "the tokenizer has no tokens");
 }
 
-/* Weights are softmax(logit / temperature) without the division by their sum. Cuts the list to the likeliest
- * that hold top_p of the sum. Returns the sum of the rest. */
-static double weigh(writing *w, float top)
+/* softmax(logit / temperature) without the division by its sum. */
+static double weight(const writing *w, const candidate *c, float top)
+{
+    return exp(((double)c->logit - (double)top) / w->sampling->temperature);
+}
+
+/* The top_k likeliest, of these the likeliest that together have top_p of the weight; leaves them at the
+ * front, the likeliest first. Returns their weight. */
+static double cut(writing *w, float top)
 {
     const tg_sampling *s = w->sampling;
+    const size_t n = w->n_candidates, most = s->top_k > 0 && (uint64_t)s->top_k < n ? (size_t)s->top_k : n;
+    candidate *c = w->candidates;
     double sum = 0, kept = 0;
-    for (size_t i = 0; i < w->n_candidates; i++) {
-        candidate *c = &w->candidates[i];
-        c->weight = exp(((double)c->logit - (double)top) / s->temperature);
-        sum += c->weight;
+    size_t count = 0, taken = 0;
+    make_heap(c, n);
+    if (most < n) { /* few: all are taken before their sum is known */
+        for (; taken < most; taken++)
+            sum += weight(w, take_likeliest(c, n - taken), top);
+    } else {
+        for (size_t i = 0; i < n; i++)
+            sum += weight(w, &c[i], top);
     }
-    if (s->top_p >= 1) return sum;
-    size_t n = 0;
-    while (n < w->n_candidates && (n == 0 || kept < s->top_p * sum))
-        kept += w->candidates[n++].weight;
-    w->n_candidates = n;
+    while (count < most && (count == 0 || s->top_p >= 1 || kept < s->top_p * sum)) {
+        candidate *next = count < taken ? &c[n - 1 - count] : take_likeliest(c, n - count);
+        next->weight = weight(w, next, top);
+        kept += next->weight;
+        count++;
+    }
+    for (size_t i = 0; i < count && i < n - 1 - i; i++) { /* from the end to the front */
+        const candidate swap = c[i];
+        c[i] = c[n - 1 - i];
+        c[n - 1 - i] = swap;
+    }
+    w->n_candidates = count;
     return kept;
 }
 
@@ -88,9 +132,13 @@ static teng_status choose(writing *w, int64_t draw, uint32_t *id)
     TG_TRY(collect(w, id));
     if (s->temperature == 0) return TENG_OK;
     const float top = w->predictor.logits[*id];
-    if (s->top_k > 0 || s->top_p < 1) qsort(w->candidates, w->n_candidates, sizeof *w->candidates, by_logit);
-    if (s->top_k > 0 && (uint64_t)s->top_k < w->n_candidates) w->n_candidates = (size_t)s->top_k;
-    double left = weigh(w, top) * tg_rng_double(w->key, (uint64_t)draw);
+    double left = 0;
+    if (s->top_k > 0 || s->top_p < 1)
+        left = cut(w, top);
+    else
+        for (size_t i = 0; i < w->n_candidates; i++)
+            left += w->candidates[i].weight = weight(w, &w->candidates[i], top);
+    left *= tg_rng_double(w->key, (uint64_t)draw);
     for (size_t i = 0; i < w->n_candidates; i++) {
         if (w->candidates[i].weight > 0) *id = w->candidates[i].id;
         left -= w->candidates[i].weight;
