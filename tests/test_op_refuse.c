@@ -17,6 +17,11 @@
 #include <math.h>
 #include <string.h>
 
+static const tg_rope_positions_attr
+    roomy = {{.theta = 1e4}, 9},
+    moved = {{.theta = 1e4, .offset = 3}, 9}, no_room = {{.theta = 1e4}, 0},
+    grown = {{.theta = 1e4, .type = TENG_ROPE_DYNAMIC, .factor = 2, .original_max_position = 8}, 9};
+static const teng_attention_options all_see_all = {0, 0, 0}, window_of_4 = {1, 4, 0};
 static const teng_rope_options odd = {.theta = 1e4, .rotary_dim = 7}, cold = {.theta = 0},
                                early = {.theta = 1e4, .offset = -1}, unscaled = {.theta = 1e4, .type = 1},
                                bands = {.theta = 1e4,
@@ -137,6 +142,43 @@ static const refusal list[] = {
     {&tg_op_rope, &bands, 1, {D(F32, 4, 1, 2, 3, 8)}, "low_freq_factor is 4, high_freq_factor 1"},
     {&tg_op_rope, &strange, 1, {D(F32, 4, 1, 2, 3, 8)}, "rope type 9 is unknown"},
     {&tg_op_rope, &bands, 1, {D(F32, 3, 2, 3, 8)}, "x is f32[2,3,8]; it must be [B, T, H, D]"},
+    {&tg_op_rope_positions,
+     &roomy,
+     2,
+     {D(F32, 4, 1, 2, 3, 8), D(I32, 1, 3)},
+     "positions are i32[3]; they must be i32[2], one for each row"},
+    {&tg_op_rope_positions, &moved, 2, {D(F32, 4, 1, 2, 3, 8), D(I32, 1, 2)}, "rope offset is 3, inverse 0"},
+    {&tg_op_rope_positions, &no_room, 2, {D(F32, 4, 1, 2, 3, 8), D(I32, 1, 2)}, "room is 0 positions"},
+    {&tg_op_rope_positions,
+     &grown,
+     2,
+     {D(F32, 4, 1, 2, 3, 8), D(I32, 1, 2)},
+     "room is 9 positions and original_max_position 8"},
+    {&tg_op_cache_write,
+     NULL,
+     3,
+     {D(F32, 3, 1, 9, 4), D(F32, 3, 1, 2, 5), D(I32, 1, 2)},
+     "cache is f32[1,9,4] and rows are f32[1,2,5]"},
+    {&tg_op_cache_write,
+     NULL,
+     3,
+     {D(F32, 3, 1, 9, 4), D(BF16, 3, 1, 2, 4), D(I32, 1, 2)},
+     "cache is f32[1,9,4] and rows are bf16[1,2,4]"},
+    {&tg_op_cache_write,
+     NULL,
+     3,
+     {D(F32, 3, 1, 9, 4), D(F32, 3, 1, 2, 4), D(U64, 1, 2)},
+     "positions are u64[2]"},
+    {&tg_op_cached_attention,
+     &all_see_all,
+     4,
+     {D(F32, 4, 1, 2, 2, 8), D(F32, 4, 1, 9, 2, 8), D(F32, 4, 1, 9, 2, 8), D(I32, 1, 2)},
+     "causal is 0; attention on a cache is causal"},
+    {&tg_op_cached_attention,
+     &window_of_4,
+     4,
+     {D(F32, 4, 1, 2, 2, 8), D(F32, 4, 1, 9, 2, 8), D(F32, 4, 1, 9, 2, 8), D(I32, 2, 1, 2)},
+     "positions are i32[1,2]"},
     {&tg_op_cross_entropy,
      &ignore,
      2,
@@ -269,6 +311,36 @@ static void sum_of_nothing(void **state)
 }
 
 /* Layers share one table of angles; other options get another; the last user frees it. */
+/* Positions are data: what is wrong with them is found when the operator runs, before anything is written. */
+static void positions_out_of_room(void **state)
+{
+    (void)state;
+    float x[2 * 8] = {0}, cache[4 * 8], y[2 * 8];
+    const int32_t beyond[2] = {3, 4}, before[2] = {-1, 0}, apart[2] = {1, 3};
+    memset(cache, 1, sizeof cache);
+    const teng_desc rope[] = {D(F32, 4, 1, 2, 1, 8), D(I32, 1, 2)};
+    static const tg_rope_positions_attr four = {{.theta = 1e4}, 4};
+    assert_int_equal(
+        run_op(&tg_op_rope_positions, &four, 2, rope, (const void *[]){x, beyond}, (void *[]){y}, 0),
+        TENG_INVALID);
+    check_text("row 1 has position 4; there is room for 4 (0 to 3)");
+    const teng_desc write[] = {D(F32, 3, 1, 4, 8), D(F32, 3, 1, 2, 8), D(I32, 1, 2)};
+    const void *data[] = {cache, x, before};
+    assert_int_equal(run_op(&tg_op_cache_write, NULL, 3, write, data, (void *[]){cache}, 0), TENG_INVALID);
+    check_text("row 0 has position -1");
+    const teng_desc attend[] = {D(F32, 4, 1, 2, 1, 8), D(F32, 4, 1, 4, 1, 8), D(F32, 4, 1, 4, 1, 8),
+                                D(I32, 1, 2)};
+    const int32_t *wrong[] = {beyond, before, apart};
+    for (int i = 0; i < 3; i++) {
+        const void *in[] = {x, cache, cache, wrong[i]};
+        assert_int_equal(run_op(&tg_op_cached_attention, &window_of_4, 4, attend, in, (void *[]){y}, 0),
+                         TENG_INVALID);
+        check_text("positions follow on by one from the first");
+    }
+    for (size_t i = 0; i < sizeof cache; i++)
+        assert_int_equal(((const unsigned char *)cache)[i], 1);
+}
+
 static void rope_tables_are_shared(void **state)
 {
     (void)state;
@@ -300,7 +372,7 @@ int main(void)
         cmocka_unit_test(infer_refuses),          cmocka_unit_test(ids_out_of_range),
         cmocka_unit_test(no_valid_label),         cmocka_unit_test(extreme_logits),
         cmocka_unit_test(max_of_ties_and_nan),    cmocka_unit_test(sum_of_nothing),
-        cmocka_unit_test(rope_tables_are_shared),
+        cmocka_unit_test(rope_tables_are_shared), cmocka_unit_test(positions_out_of_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
