@@ -353,8 +353,13 @@ static void test_generate(void **state)
     (void)state;
     tg_config *cfg = CONFIG("context.seed=1");
     json_t *o = NULL;
-    tg_bench_generate_options options = {
-        .cfg = cfg, .prompt_tokens = 1000, .tokens = 1000, .passes = 2, .device = "cpu", .threads = 1};
+    tg_bench_generate_options options = {.cfg = cfg,
+                                         .prompt_tokens = 1000,
+                                         .tokens = 1000,
+                                         .dtype = TENG_F32,
+                                         .passes = 2,
+                                         .device = "cpu",
+                                         .threads = 1};
     assert_ok(tg_bench_generate(&options, &o));
     assert_frame(o);
     assert_true(real(o, "prompt_tokens") == 32 && real(o, "tokens") == 32); /* 64 positions */
@@ -363,6 +368,28 @@ static void test_generate(void **state)
     assert_near(real(o, "bandwidth_share"), real(o, "weights_gb_s") / real(o, "read_gb_s"));
     /* attention and feed-forward of one layer, and the head */
     assert_true(real(o, "weight_bytes_per_token") == 4 * (12 * 32 * 32 + 257 * 32));
+    json_decref(o);
+    options.dtype = TENG_BF16;
+    assert_ok(tg_bench_generate(&options, &o));
+    assert_true(real(o, "weight_bytes_per_token") == 2 * (12 * 32 * 32 + 257 * 32));
+    assert_string_equal(json_string_value(json_object_get(o, "dtype")), "bf16");
+    json_decref(o);
+    tg_config_destroy(&cfg);
+    /* one layer of two experts, of which a token sees one; 2 heads of 16, one of keys and values; head and
+     * router */
+    const char *const moe[] = {"model.model_type=mixtral",         "model.hidden_size=32",
+                               "model.intermediate_size=48",       "model.num_hidden_layers=1",
+                               "model.num_attention_heads=2",      "model.num_key_value_heads=1",
+                               "model.max_position_embeddings=64", "model.num_local_experts=2",
+                               "model.num_experts_per_tok=1",      "model.vocab_size=100"};
+    cfg = tg_config_create();
+    for (size_t i = 0; i < sizeof moe / sizeof *moe; i++)
+        assert_ok(tg_config_override(cfg, moe[i]));
+    options.cfg = cfg;
+    options.dtype = TENG_F32;
+    assert_ok(tg_bench_generate(&options, &o));
+    assert_true(real(o, "weight_bytes_per_token") ==
+                4 * (32 * 32 + 2 * 32 * 16 + 32 * 32 + 2 * 32 + 3 * 32 * 48 + 100 * 32));
     json_decref(o);
     tg_config_destroy(&cfg);
     options.cfg = NULL;

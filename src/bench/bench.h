@@ -140,6 +140,7 @@ teng_status tg_bench_startup(const tg_bench_startup_options *options, json_t **o
 typedef struct tg_bench_generate_options {
     const char *model_dir; /* NULL: initial weights of cfg's model */
     const tg_config *cfg;
+    teng_dtype dtype; /* of cfg's weights: TENG_F32, TENG_BF16, TENG_F16; arithmetic is f32 */
     int64_t prompt_tokens, tokens, passes;
     const char *device;
     int threads;

@@ -10,8 +10,11 @@
 #include "base/rng.h"
 #include "base/vec.h"
 #include "device/cpu_info.h"
+#include "tensor/desc.h"
 #include "train/lm_impl.h"
 #include "train/run_impl.h"
+
+#include <string.h>
 
 #define STREAM_SECONDS 0.2
 
@@ -25,20 +28,66 @@ typedef struct bench {
     TG_VEC(double) rates, prompts;
 } bench;
 
-/* Initial weights of the configuration's model. */
+/* Initial values of what is kept in 16 bits: those of f32, rounded. */
+static teng_status init_narrow(tg_lm *lm, uint64_t seed)
+{
+    const tg_param_info *params;
+    size_t n;
+    TG_TRY(tg_nn_params(lm->cell, &params, &n));
+    for (size_t i = 0; i < n; i++) {
+        tg_store_entry *e = tg_store_find(lm->core->store, params[i].name);
+        if (!e || e->desc.dtype == TENG_F32) continue;
+        const int64_t count = tg_desc_numel(&e->desc);
+        float *wide = tg_alloc_aligned((size_t)count * sizeof *wide);
+        if (!wide) return TENG_MEMORY;
+        tg_nn_init_param(&params[i], seed, wide);
+        tg_convert(e->desc.dtype, e->data, TENG_F32, wide, count);
+        tg_free_aligned(wide);
+        e->loaded = true;
+    }
+    return TENG_OK;
+}
+
+/* The configuration's model with initial weights, as tg_lm_open would have it from a folder of that type. */
 static teng_status make_model(bench *b)
 {
+    static const char *const passes[] = {"default"};
+    const tg_step_options options = {.micro_batches = 1, .passes = passes, .n_passes = 1};
     const tg_config *cfg = b->options->cfg;
+    const uint64_t seed = (uint64_t)cfg->context.seed;
     tg_lm *lm = b->lm = tg_calloc(1, sizeof *lm);
     if (!lm) return TENG_MEMORY;
     TG_TRY(tg_run_prepare_context(cfg));
     if (!cfg->model.vocab_size.set && !cfg->model.from) TG_TRY(tg_run_open_tokenizer(cfg, &lm->tokenizer));
     TG_TRY(tg_run_open_model(cfg, lm->tokenizer, &lm->cell, &lm->info));
-    tg_step_options options = tg_run_step_options(cfg);
-    options.micro_batches = 1;
-    options.pynative = false;
+    if (b->options->dtype != TENG_F32) TG_TRY(tg_lm_store_weights(lm->cell, b->options->dtype));
     TG_TRY(tg_core_create(lm->cell, b->dev->info.kind, b->dev->info.threads, &options, &lm->core));
-    return tg_core_init(lm->core, (uint64_t)cfg->context.seed);
+    TG_TRY(init_narrow(lm, seed));
+    return tg_core_init(lm->core, seed);
+}
+
+/* Bytes of the matrices that a token meets, and the type that most of them have. */
+static teng_status count_weights(tg_lm *lm, double *bytes, teng_dtype *dtype)
+{
+    const tg_lm_info *info = &lm->info;
+    const tg_param_info *params;
+    size_t n;
+    double of_type[TENG_DTYPE_COUNT] = {0};
+    TG_TRY(tg_nn_params(lm->cell, &params, &n));
+    *bytes = 0;
+    *dtype = TENG_F32;
+    for (size_t i = 0; i < n; i++) {
+        const teng_desc *d = &params[i].desc;
+        const bool head = info->tied && strcmp(params[i].name, info->embedding) == 0;
+        if (params[i].init.role != TENG_ROLE_WEIGHT && !head) continue;
+        double part = (double)tg_desc_bytes(d);
+        if (d->ndim == 3 && info->num_experts > 0 && d->dims[0] == info->num_experts)
+            part *= (double)info->experts_per_token / (double)info->num_experts;
+        *bytes += part;
+        of_type[d->dtype] += part;
+        if (of_type[d->dtype] > of_type[*dtype]) *dtype = d->dtype;
+    }
+    return TENG_OK;
 }
 
 static uint32_t likeliest(const float *logits, int64_t n)
@@ -103,9 +152,9 @@ static teng_status measure(bench *b)
 static json_t *figures(const bench *b)
 {
     const tg_lm_info *info = &b->lm->info;
-    const tg_store_entry *table = tg_store_find(b->lm->core->store, info->embedding);
-    const teng_dtype dtype = table ? table->desc.dtype : TENG_F32;
-    const double bytes = (double)info->params_matmul * (double)teng_dtype_size(dtype);
+    double bytes;
+    teng_dtype dtype;
+    if (count_weights(b->lm, &bytes, &dtype) != TENG_OK) return NULL;
     const tg_bench_stat rate = tg_bench_stat_of(b->rates.data, (int64_t)b->rates.len);
     return json_pack("{s:f, s:o, s:I, s:I, s:o, s:s, s:I, s:f, s:f, s:f, s:I, s:i, s:s}", "tokens_per_s",
                      rate.median, "passes_tokens_per_s", tg_bench_stat_json(rate), "prompt_tokens",

@@ -148,6 +148,7 @@ int tg_cmd_bench_generate(const tg_args_bench_generate *args)
     }
     const tg_bench_generate_options options = {.model_dir = dir,
                                                .cfg = cfg,
+                                               .dtype = teng_dtype_parse(args->dtype),
                                                .prompt_tokens = args->prompt_tokens,
                                                .tokens = args->tokens,
                                                .passes = args->passes,
