@@ -20,6 +20,10 @@ typedef struct walk {
 static teng_status contribute(walk *w, const teng_tensor *v, teng_tensor *grad)
 {
     teng_tensor **slot = &w->grad[v->id];
+    if (*slot && (*slot)->desc.dtype != grad->desc.dtype) { /* one of them was summed in f32 */
+        *slot = teng_cast_at((teng_src){0}, *slot, TENG_F32);
+        grad = teng_cast_at((teng_src){0}, grad, TENG_F32);
+    }
     *slot = *slot ? teng_add_at((teng_src){0}, *slot, grad) : grad;
     return *slot ? TENG_OK : teng_error_status();
 }

@@ -148,6 +148,7 @@ typedef struct tg_trace {
     const tg_frame *frame;
     tg_phase phase;
     bool training;             /* dropout on */
+    bool differentiate;        /* backward will follow: operators may prepare for it */
     void *user;                /* of nn: the model being traced */
     const tg_trace_hook *hook; /* of nn; NULL: calls are appended as they are */
     struct tg_trace *outer;

@@ -410,12 +410,13 @@ teng_tensor *teng_call_at(teng_src at, teng_cell *cell, teng_tensor *const *in, 
 
 teng_tensor *tg_nn_trace(teng_cell *root, tg_graph *g, teng_tensor *const *in, int n_in, bool training)
 {
-    return tg_nn_trace_mixed(root, g, in, n_in, training, NULL);
+    return tg_nn_trace_with(root, g, in, n_in, &(tg_nn_options){.training = training});
 }
 
-teng_tensor *tg_nn_trace_mixed(teng_cell *root, tg_graph *g, teng_tensor *const *in, int n_in, bool training,
-                               const teng_precision *precision)
+teng_tensor *tg_nn_trace_with(teng_cell *root, tg_graph *g, teng_tensor *const *in, int n_in,
+                              const tg_nn_options *options)
 {
+    const teng_precision *precision = options->precision;
     const tg_param_info *infos;
     size_t n;
     if (tg_nn_params(root, &infos, &n) != TENG_OK) return NULL;
@@ -424,7 +425,8 @@ teng_tensor *tg_nn_trace_mixed(teng_cell *root, tg_graph *g, teng_tensor *const 
     tg_precision mixed;
     teng_tensor *value = NULL;
     tg_trace_begin(&trace, g);
-    trace.training = training;
+    trace.training = options->training;
+    trace.differentiate = options->differentiate;
     trace.user = &nn;
     if (tg_precision_begin(&mixed, precision, &trace) == TENG_OK)
         value = teng_call_at((teng_src){NULL, 0}, root, in, n_in);

@@ -20,9 +20,14 @@ teng_status tg_nn_params(teng_cell *root, const tg_param_info **out, size_t *n);
  * nodes; the root's value is returned. The graph input "rng" u64[2] (key, step) is made when dropout asked
  * for it. */
 teng_tensor *tg_nn_trace(teng_cell *root, tg_graph *g, teng_tensor *const *in, int n_in, bool training);
-/* The same in mixed precision; NULL is O0. The root's value comes back in f32 where it would be 16 bits. */
-teng_tensor *tg_nn_trace_mixed(teng_cell *root, tg_graph *g, teng_tensor *const *in, int n_in, bool training,
-                               const teng_precision *precision);
+/* The same with all that can be chosen. */
+typedef struct tg_nn_options {
+    bool training, differentiate; /* dropout; backward will follow */
+    const teng_precision
+        *precision; /* NULL is O0; the root's value comes back in f32 where it would be 16 bits */
+} tg_nn_options;
+teng_tensor *tg_nn_trace_with(teng_cell *root, tg_graph *g, teng_tensor *const *in, int n_in,
+                              const tg_nn_options *options);
 
 /* Facts about a language model; TENG_INVALID when the cell is not one. */
 typedef struct tg_lm_info {

@@ -1,6 +1,9 @@
 /* Checks that infer functions share; see want.h. */
 #include "op/want.h"
 
+#include "graph/graph.h"
+#include "op/op_list.h"
+
 static const char *text(char *buf, const teng_op_call *call, int i)
 {
     return tg_desc_text(buf, &call->in[i]);
@@ -98,4 +101,10 @@ int64_t tg_axis_of(const teng_tensor *x, int64_t axis)
 {
     const int i = x ? tg_desc_axis(teng_tensor_desc(x), axis) : -1;
     return i >= 0 ? i : axis;
+}
+
+bool tg_op_is_cast_param(const teng_tensor *t)
+{
+    return t->node && t->node->op == &tg_op_cast && t->node->in[0]->kind == TG_VALUE_PARAM &&
+           t->node->in[0]->desc.dtype == TENG_F32;
 }

@@ -31,6 +31,9 @@ teng_status tg_want_axis(const teng_op_call *call, int64_t axis, int *out);
 teng_desc tg_desc_rows(const teng_desc *d, teng_dtype dtype);
 /* Same dimensions, another dtype. */
 teng_desc tg_desc_cast(const teng_desc *d, teng_dtype dtype);
+/* A 16-bit copy of an f32 parameter: the parameter's gradient is best summed in f32, which the cast hands on.
+ */
+bool tg_op_is_cast_param(const teng_tensor *t);
 /* axis counted from the front when it is valid for x, else unchanged (infer then reports it). */
 int64_t tg_axis_of(const teng_tensor *x, int64_t axis);
 

@@ -121,8 +121,11 @@ teng_status tg_step_build(tg_step *s, tg_graph *g, const tg_step_feed *shapes, t
         if (!in[i]) return teng_error_status();
         if (feed) TG_TRY(feed(user, in[i], i));
     }
-    *value = tg_nn_trace_mixed(s->root, g, in, n_in, kind == TG_STEP_TRAIN && !s->options.no_dropout,
-                               &s->options.precision);
+    *value =
+        tg_nn_trace_with(s->root, g, in, n_in,
+                         &(tg_nn_options){.training = kind == TG_STEP_TRAIN && !s->options.no_dropout,
+                                          .differentiate = kind == TG_STEP_TRAIN || kind == TG_STEP_GRADS,
+                                          .precision = &s->options.precision});
     if (!*value) return teng_error_status();
     if (kind == TG_STEP_FORWARD) return TENG_OK;
     if ((*value)->desc.ndim != 0 || (*value)->desc.dtype != TENG_F32) {

@@ -2,11 +2,13 @@
  * linear_cross_entropy: the output projection and the loss in one, so that the logits [rows, V], the largest
  * tensor of a language model's step, never exist. The forward pass keeps log Σ exp of each row; the gradient
  * computes the logits again, a tile at a time. That is one product in four more than keeping them, and the
- * forward pass alone costs no more than a loss needs. Not here: logits for people (matmul) and the loss of
- * given logits (cross_entropy).
+ * forward pass alone costs no more than a loss needs. A forward pass that will be differentiated takes
+ * linear_cross_entropy_with_grad instead. Not here: logits for people (matmul) and the loss of given logits
+ * (cross_entropy).
  */
 #include "op/linear_cross_entropy/linear_cross_entropy.h"
 
+#include "graph/graph.h"
 #include "op/cpu_kernel.h"
 #include "op/op_list.h"
 #include "op/want.h"
@@ -20,7 +22,7 @@ static const teng_attr_field grad_fields[] = {
     {0},
 };
 
-static teng_status infer_inputs(teng_op_call *call)
+teng_status tg_linear_ce_infer_inputs(const teng_op_call *call)
 {
     const teng_desc *x = &call->in[0], *w = &call->in[1];
     char a[TG_DESC_TEXT], b[TG_DESC_TEXT];
@@ -40,7 +42,7 @@ static teng_status infer_inputs(teng_op_call *call)
 
 static teng_status infer(teng_op_call *call)
 {
-    TG_TRY(infer_inputs(call));
+    TG_TRY(tg_linear_ce_infer_inputs(call));
     call->out[0] = tg_desc_make(TENG_F32, 0, NULL);
     call->out[1] = tg_desc_rows(&call->in[0], TENG_F32);
     return TENG_OK;
@@ -50,7 +52,7 @@ static teng_status infer_grad(teng_op_call *call)
 {
     const tg_linear_ce_attr *attr = call->attr;
     char buf[TG_DESC_TEXT];
-    TG_TRY(infer_inputs(call));
+    TG_TRY(tg_linear_ce_infer_inputs(call));
     const teng_desc rows = tg_desc_rows(&call->in[0], TENG_F32);
     TG_TRY(tg_want_dtype(call, 3, "lse", TENG_F32));
     TG_TRY(tg_want_dims(call, 3, "lse", &rows, "x without its last dimension"));
@@ -152,6 +154,8 @@ const teng_op_spec tg_op_linear_cross_entropy_grad = {
 teng_tensor *teng_linear_cross_entropy_at(teng_src at, teng_tensor *x, teng_tensor *w, teng_tensor *labels,
                                           int64_t ignore_index)
 {
-    return teng_apply(at, &tg_op_linear_cross_entropy, &ignore_index, 3, (teng_tensor *[]){x, w, labels},
-                      NULL);
+    const tg_trace *trace = tg_trace_current();
+    const teng_op_spec *op =
+        trace && trace->differentiate ? &tg_op_linear_cross_entropy_with_grad : &tg_op_linear_cross_entropy;
+    return teng_apply(at, op, &ignore_index, 3, (teng_tensor *[]){x, w, labels}, NULL);
 }

@@ -1,4 +1,5 @@
 /* Cases of linear_cross_entropy and its gradient. */
+#include "base/mem.h"
 #include "op/case_list.h"
 #include "op/linear_cross_entropy/linear_cross_entropy.h"
 
@@ -66,6 +67,22 @@ static teng_status backward(const teng_op_call *call, const double *const *in, d
         }
     }
     return TENG_OK;
+}
+
+static teng_status forward_and_backward(const teng_op_call *call, const double *const *in, double *const *out)
+{
+    const int64_t rows = tg_desc_numel(&call->in[2]);
+    const tg_linear_ce_attr attr = {*(const int64_t *)call->attr, TG_LINEAR_CE_BOTH};
+    teng_op_call grad = *call;
+    grad.attr = &attr;
+    double *lse = tg_calloc((size_t)rows + 1, sizeof *lse);
+    if (!lse) return TENG_MEMORY;
+    teng_status status = forward(call, in, (double *[]){out[0], lse});
+    if (status == TENG_OK)
+        status = backward(&grad, (const double *[]){in[0], in[1], in[2], lse, (double[]){1}},
+                          (double *[]){out[1], out[2]});
+    tg_free(lse);
+    return status;
 }
 
 /* Small weights, as models have: logits near 0. */
@@ -153,3 +170,8 @@ const teng_op_cases tg_cases_linear_cross_entropy_grad = {.op = "linear_cross_en
                                                           .n = TG_COUNT(grads),
                                                           .reference = backward,
                                                           .dtypes = TG_ALL_FLOATS};
+const teng_op_cases tg_cases_linear_cross_entropy_with_grad = {.op = "linear_cross_entropy_with_grad",
+                                                               .list = list,
+                                                               .n = TG_COUNT(list),
+                                                               .reference = forward_and_backward,
+                                                               .dtypes = TG_ALL_FLOATS};

@@ -13,6 +13,7 @@
 static const teng_attr_field fields[] = {
     {"trans_a", TENG_ATTR_INT, offsetof(tg_matmul_attr, trans_a), NULL},
     {"trans_b", TENG_ATTR_INT, offsetof(tg_matmul_attr, trans_b), NULL},
+    {"f32_out", TENG_ATTR_INT, offsetof(tg_matmul_attr, f32_out), NULL},
     {0},
 };
 static const teng_src nowhere = {NULL, 0};
@@ -52,6 +53,7 @@ static teng_status infer(teng_op_call *call)
     call->out[0] = *a;
     call->out[0].dims[a->ndim - 2] = s.m;
     call->out[0].dims[a->ndim - 1] = s.n;
+    if (attr->f32_out) call->out[0].dtype = TENG_F32;
     return TENG_OK;
 }
 
@@ -76,10 +78,10 @@ static teng_dims first_axes(int n)
 }
 
 /* dc · op(b)ᵀ, transposed if a is. */
-static teng_tensor *grad_a(const teng_grad_ctx *ctx, bool shared_batch)
+static teng_tensor *grad_a(const teng_grad_ctx *ctx, teng_tensor *dc, bool shared_batch)
 {
     const tg_matmul_attr *attr = ctx->attr;
-    teng_tensor *b = ctx->in[1], *dc = ctx->out_grad[0];
+    teng_tensor *b = ctx->in[1];
     if (!attr->trans_a) return teng_matmul_at(nowhere, dc, b, false, !attr->trans_b);
     if (!shared_batch) return teng_matmul_at(nowhere, b, dc, attr->trans_b, true);
     const int n = teng_tensor_desc(dc)->ndim;
@@ -89,35 +91,40 @@ static teng_tensor *grad_a(const teng_grad_ctx *ctx, bool shared_batch)
     return teng_transpose_at(nowhere, teng_matmul_at(nowhere, dc, b, false, !attr->trans_b), swap);
 }
 
-/* op(a)ᵀ · dc, transposed if b is; a shared b takes the sum over the batch. */
-static teng_tensor *grad_b(const teng_grad_ctx *ctx, bool shared_batch)
+static teng_tensor *product(teng_tensor *a, teng_tensor *b, bool trans_a, bool trans_b, bool f32_out)
+{
+    return teng_apply(nowhere, &tg_op_matmul, &(tg_matmul_attr){trans_a, trans_b, f32_out}, 2,
+                      (teng_tensor *[]){a, b}, NULL);
+}
+
+/* op(a)ᵀ · dc, transposed if b is; a shared b takes the sum over the batch. The gradient of a parameter that
+ * was cast for this product keeps its f32 sums. */
+static teng_tensor *grad_b(const teng_grad_ctx *ctx, teng_tensor *dc, bool shared_batch)
 {
     const tg_matmul_attr *attr = ctx->attr;
-    teng_tensor *a = ctx->in[0], *dc = ctx->out_grad[0];
-    const bool tall = shared_batch && !attr->trans_a;
+    teng_tensor *a = ctx->in[0];
+    const bool tall = shared_batch && !attr->trans_a, f32 = tg_op_is_cast_param(ctx->in[1]);
     if (tall) {
         a = flat(a);
         dc = flat(dc);
     }
-    teng_tensor *db = attr->trans_b ? teng_matmul_at(nowhere, dc, a, true, attr->trans_a)
-                                    : teng_matmul_at(nowhere, a, dc, !attr->trans_a, false);
+    teng_tensor *db =
+        attr->trans_b ? product(dc, a, true, attr->trans_a, f32) : product(a, dc, !attr->trans_a, false, f32);
     if (!shared_batch || tall) return db;
     return teng_sum_at(nowhere, db, first_axes(teng_tensor_desc(dc)->ndim - 2), false);
 }
 
 static teng_status grad(teng_grad_ctx *ctx)
 {
-    if (ctx->need[1] && teng_tensor_desc(ctx->in[0])->dtype != teng_tensor_desc(ctx->in[1])->dtype)
-        return tg_fail(TENG_UNSUPPORTED,
-                       "b is stored in 16 bits beside a in f32: such a weight is not trained");
+    teng_tensor *dc = teng_cast_at(nowhere, ctx->out_grad[0], teng_tensor_desc(ctx->in[0])->dtype);
+    if (!dc) return teng_error_status();
     const bool shared_batch =
         teng_tensor_desc(ctx->in[1])->ndim == 2 && teng_tensor_desc(ctx->in[0])->ndim > 2;
-    if (ctx->need[0] && !(ctx->in_grad[0] = grad_a(ctx, shared_batch))) return teng_error_status();
-    if (ctx->need[1] && !(ctx->in_grad[1] = grad_b(ctx, shared_batch))) return teng_error_status();
+    if (ctx->need[0] && !(ctx->in_grad[0] = grad_a(ctx, dc, shared_batch))) return teng_error_status();
+    if (ctx->need[1] && !(ctx->in_grad[1] = grad_b(ctx, dc, shared_batch))) return teng_error_status();
     if (ctx->n_in < 3 || !ctx->need[2]) return TENG_OK;
-    const teng_desc *c = teng_tensor_desc(ctx->out_grad[0]), *bias = teng_tensor_desc(ctx->in[2]);
-    teng_tensor *sum = teng_sum_at(nowhere, ctx->out_grad[0], first_axes(c->ndim - 1), false);
-    ctx->in_grad[2] = bias->dtype == c->dtype ? sum : teng_cast_at(nowhere, sum, bias->dtype);
+    teng_tensor *sum = teng_sum_at(nowhere, dc, first_axes(teng_tensor_desc(dc)->ndim - 1), false);
+    ctx->in_grad[2] = teng_cast_at(nowhere, sum, teng_tensor_desc(ctx->in[2])->dtype);
     return ctx->in_grad[2] ? TENG_OK : teng_error_status();
 }
 
@@ -157,7 +164,7 @@ const teng_op_spec tg_op_matmul = {
         "a [..., M, K]; b [K, N], shared by all leading indices of a, or [..., K, N] with a's leading "
         "dimensions; "
         "bias [N], optional, in f32 or a's dtype; b in 16 bits while a is f32 is widened, for weights that "
-        "are stored so. y [..., M, N] in a's dtype, summed in f32.",
+        "are stored so. y [..., M, N] in a's dtype, or f32 where f32_out says so; summed in f32.",
     .min_in = 2,
     .max_in = 3,
     .n_out = 1,
@@ -175,8 +182,8 @@ const teng_op_spec tg_op_matmul = {
 
 teng_tensor *teng_matmul_at(teng_src at, teng_tensor *a, teng_tensor *b, bool trans_a, bool trans_b)
 {
-    return teng_apply(at, &tg_op_matmul, &(tg_matmul_attr){trans_a, trans_b}, 2, (teng_tensor *[]){a, b},
-                      NULL);
+    const tg_matmul_attr attr = {.trans_a = trans_a, .trans_b = trans_b};
+    return teng_apply(at, &tg_op_matmul, &attr, 2, (teng_tensor *[]){a, b}, NULL);
 }
 
 /* x [..., K], a vector too; a bias that should be there and is NULL is an earlier failure, which teng_apply
@@ -187,7 +194,7 @@ static teng_tensor *linear(teng_src at, teng_tensor *x, teng_tensor *w, teng_ten
     const teng_desc *d = teng_tensor_desc(x);
     const bool vector = x && d->ndim == 1;
     if (vector) x = teng_reshape_at(at, x, TENG_DIMS(1, d->dims[0]));
-    teng_tensor *y = teng_apply(at, &tg_op_matmul, &(tg_matmul_attr){false, trans}, has_bias ? 3 : 2,
+    teng_tensor *y = teng_apply(at, &tg_op_matmul, &(tg_matmul_attr){.trans_b = trans}, has_bias ? 3 : 2,
                                 (teng_tensor *[]){x, w, bias}, NULL);
     return vector && y ? teng_reshape_at(at, y, TENG_DIMS(-1)) : y;
 }

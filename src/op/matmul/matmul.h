@@ -8,6 +8,7 @@
 
 typedef struct tg_matmul_attr {
     int64_t trans_a, trans_b;
+    int64_t f32_out; /* y keeps the f32 of its sums */
 } tg_matmul_attr;
 
 /* batch products of [m,k] and [k,n]; shared: b is one matrix for all of them. */

@@ -23,22 +23,22 @@ static teng_status reference(const teng_op_call *call, const double *const *in, 
 #define NN                                                                                                   \
     &(tg_matmul_attr)                                                                                        \
     {                                                                                                        \
-        0, 0                                                                                                 \
+        0, 0, 0                                                                                              \
     }
 #define NT                                                                                                   \
     &(tg_matmul_attr)                                                                                        \
     {                                                                                                        \
-        0, 1                                                                                                 \
+        0, 1, 0                                                                                              \
     }
 #define TN                                                                                                   \
     &(tg_matmul_attr)                                                                                        \
     {                                                                                                        \
-        1, 0                                                                                                 \
+        1, 0, 0                                                                                              \
     }
 #define TT                                                                                                   \
     &(tg_matmul_attr)                                                                                        \
     {                                                                                                        \
-        1, 1                                                                                                 \
+        1, 1, 0                                                                                              \
     }
 
 static const teng_op_case list[] = {
@@ -55,6 +55,9 @@ static const teng_op_case list[] = {
     {"batch, b transposed, bias", NT, 3, {TG_X(3, 2, 4, 6), TG_X(3, 2, 6, 6), TG_X(1, 6)}},
     {"batch, a transposed", TN, 2, {TG_X(3, 2, 6, 4), TG_X(3, 2, 6, 5)}},
     {"batch, both transposed", TT, 2, {TG_X(3, 2, 6, 4), TG_X(3, 2, 5, 6)}},
+    {"f32 out", &(tg_matmul_attr){0, 1, 1}, 3, {TG_X(3, 2, 4, 8), TG_X(2, 6, 8), TG_F32(1, 6)}},
+    {"f32 out, a transposed", &(tg_matmul_attr){1, 0, 1}, 2, {TG_X(2, 40, 6), TG_X(2, 40, 9)}},
+    {"f32 out, one row", &(tg_matmul_attr){0, 1, 1}, 2, {TG_X(2, 1, 33), TG_X(2, 17, 33)}},
     {"one row", NT, 3, {TG_X(2, 1, 33), TG_X(2, 17, 33), TG_F32(1, 17)}},
     {"one row, b as stored", NN, 3, {TG_X(3, 1, 1, 53), TG_X(2, 53, 70), TG_X(1, 70)}},
     {"one row, blocks", NN, 3, {TG_X(2, 1, 301), TG_X(2, 301, 710), TG_X(1, 710)}},

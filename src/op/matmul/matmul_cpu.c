@@ -42,7 +42,7 @@ static teng_status prepare(const teng_op_call *call, teng_prepared *out)
     if (z.batch && z.m && z.n && z.k) {
         const tg_gemm_spec spec = {.a = t,
                                    .b = t,
-                                   .c = t,
+                                   .c = call->out[0].dtype,
                                    .m = z.m,
                                    .n = z.n,
                                    .k = z.k,

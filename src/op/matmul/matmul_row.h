@@ -24,6 +24,7 @@ TG_INLINE int64_t tg_row_step(int64_t cols)
 static inline const char *tg_row_accept(const teng_op_call *call)
 {
     const tg_matmul_sizes z = tg_matmul_sizes_of(call);
+    if (call->out[0].dtype != call->in[0].dtype) return "y has another dtype than a";
     return z.batch * z.m == 1 && z.n && z.k ? NULL : "not a single row";
 }
 

@@ -1,0 +1,70 @@
+/*
+ * linear_cross_entropy_with_grad: the loss together with its gradients for dy = 1, for a forward pass that
+ * will be differentiated. Since the loss is a scalar, its gradients need nothing of the backward pass but a
+ * factor, and computing them while the logits of some rows are at hand saves the product that
+ * linear_cross_entropy_grad spends on having the logits again: one in four. dx and dw are f32 whatever x and
+ * w are, so that a loss scale meets them before they are rounded.
+ */
+#include "op/cpu_kernel.h"
+#include "op/linear_cross_entropy/linear_cross_entropy.h"
+#include "op/op_list.h"
+#include "op/want.h"
+#include "teng/ops.h"
+
+static const teng_attr_field fields[] = {{"ignore_index", TENG_ATTR_INT, 0, NULL}, {0}};
+
+static teng_status infer(teng_op_call *call)
+{
+    TG_TRY(tg_linear_ce_infer_inputs(call));
+    call->out[0] = tg_desc_make(TENG_F32, 0, NULL);
+    call->out[1] = tg_desc_cast(&call->in[0], TENG_F32);
+    call->out[2] = tg_desc_cast(&call->in[1], TENG_F32);
+    return TENG_OK;
+}
+
+/* A parameter's own gradient stays f32 on its way through the cast that made its 16-bit copy. */
+static teng_status grad(teng_grad_ctx *ctx)
+{
+    const teng_src nowhere = {NULL, 0};
+    if (ctx->out_grad[1] || ctx->out_grad[2])
+        return tg_fail(TENG_UNSUPPORTED, "second derivatives are not provided");
+    for (int i = 0; i < 2; i++) {
+        if (!ctx->need[i]) continue;
+        teng_tensor *g = teng_mul_at(nowhere, ctx->out[1 + i], ctx->out_grad[0]);
+        const teng_dtype t = teng_tensor_desc(ctx->in[i])->dtype;
+        ctx->in_grad[i] = g && !tg_op_is_cast_param(ctx->in[i]) ? teng_cast_at(nowhere, g, t) : g;
+        if (!ctx->in_grad[i]) return teng_error_status();
+    }
+    return TENG_OK;
+}
+
+static void cost(const teng_op_call *call, teng_cost *c)
+{
+    c->flops = 6.0 * (double)tg_desc_numel(&call->in[0]) * (double)call->in[1].dims[0];
+}
+
+TG_CPU_TABLES(tg_linear_cross_entropy_with_grad_kernels);
+
+const teng_op_spec tg_op_linear_cross_entropy_with_grad = {
+    .name = "linear_cross_entropy_with_grad",
+    .doc = "loss as linear_cross_entropy, and its gradients: with dlogits = (softmax(x · wᵀ) - [label]) / "
+           "number of "
+           "valid labels, 0 in rows that are ignored, dx = dlogits · w and dw = dlogitsᵀ · x. x [..., C], w "
+           "[V, C], "
+           "labels i32 [...]; outputs loss, dx [..., C] and dw [V, C] in f32. Logits exist some rows at a "
+           "time. A "
+           "label outside 0 … V - 1 is an error of the run.",
+    .min_in = 3,
+    .max_in = 3,
+    .n_out = 3,
+    .attr_size = sizeof(int64_t),
+    .attrs = fields,
+    .infer = infer,
+    .grad = grad,
+    .grad_out = 6,
+    .no_place =
+        "the mean is over the valid labels of all rows, and a shard of rows does not know how many there are",
+    .cost = cost,
+    .kernels = tg_linear_cross_entropy_with_grad_kernels_tables,
+    .precision = TENG_PRECISION_PRODUCT,
+};
