@@ -65,7 +65,7 @@ static teng_tensor *lm_forward(teng_cell *self, teng_tensor *const *in, int n_in
     if (n_in < 1 || n_in > 3)
         return tg_cell_fail(
             self, TENG_INVALID,
-            "called with %d operands, takes tokens, tokens and labels or rows, or tokens, rows and "
+            "called with %d operands, takes tokens, or tokens and labels or rows, or tokens, rows and "
             "positions",
             n_in);
     if (!check_tokens(self, lm, in[0])) return NULL;
