@@ -14,6 +14,15 @@
 #define TG_ROW_UNROLL 4
 #define TG_ROW_BLOCK 65536 /* elements of b in one piece of work */
 
+/* Elements i … of row `row` (counted in elements) of b, and the same place of the rows that come next into
+ * the cache: a core waits for memory otherwise, since the prefetcher stops at the end of a row. */
+TG_INLINE tg_vf tg_row_load(teng_dtype W, const void *b, int64_t row, int64_t ahead, int64_t i, int64_t len)
+{
+    const int64_t size = W == TENG_F32 ? 4 : 2;
+    if (i * size % 64 < TG_LANES * size) __builtin_prefetch((const char *)b + (row + ahead + i) * size, 0, 3);
+    return tg_v_load_part(W, b, row + i, len);
+}
+
 /* Whole rows of b in a piece; a multiple of TG_ROW_UNROLL. */
 TG_INLINE int64_t tg_row_step(int64_t cols)
 {
@@ -41,7 +50,8 @@ TG_INLINE void tg_row_dots(teng_dtype T, teng_dtype W, const teng_kernel_args *a
             {
                 const tg_vf x = tg_v_load_part(T, a, i, len);
                 for (int r = 0; r < TG_ROW_UNROLL; r++)
-                    sum[r] = tg_v_fma(x, tg_v_load_part(W, b, (j + r) * z->k + i, len), sum[r]);
+                    sum[r] =
+                        tg_v_fma(x, tg_row_load(W, b, (j + r) * z->k, TG_ROW_UNROLL * z->k, i, len), sum[r]);
             }
         } else {
             for (int64_t r = 0; r < rows; r++)
@@ -78,7 +88,7 @@ TG_INLINE void tg_row_sum(teng_dtype T, teng_dtype W, const teng_kernel_args *ar
         {
             tg_vf sum = l == begin ? (tg_vf){0} : tg_v_load_part(TENG_F32, y, i, len);
             for (int r = 0; r < TG_ROW_UNROLL; r++)
-                sum = tg_v_fma(x[r], tg_v_load_part(W, b, row[r] + i, len), sum);
+                sum = tg_v_fma(x[r], tg_row_load(W, b, row[r], TG_ROW_UNROLL * z->n, i, len), sum);
             tg_v_store_part(TENG_F32, y, i, sum, len);
         }
     }
