@@ -2,6 +2,7 @@
 tg_test(test_cpu_isa ROOMS device LABELS fast)
 tg_test(test_device ROOMS device LABELS fast)
 tg_test(test_gemm ROOMS device LABELS fast)
+target_link_libraries(test_gemm PRIVATE OpenMP::OpenMP_C)
 tg_test(test_cpu_info ROOMS device LABELS fast)
 
 # The same products under lower instruction sets; 77 says that this machine lacks one.

@@ -71,6 +71,18 @@ for family in llama gpt2; do
     rm -rf A
 done
 
+# Strict: any number of threads.
+for family in llama gpt2; do
+    for precision in O0 O2; do
+        run 0 train $family.yaml run.dir=A context.deterministic=strict context.threads=1 precision.level=$precision
+        for threads in 2 3; do
+            run 0 train $family.yaml run.dir=B context.deterministic=strict context.threads=$threads precision.level=$precision
+            same A B "$family, $precision, strict, $threads threads"
+        done
+        rm -rf A
+    done
+done
+
 # A run that went on from its checkpoint of step 7 or 14, in each precision. The loss scale of fp16 begins where it
 # overflows and has a window of 5 steps, so that it is caught in mid-window.
 for precision in 'precision.level=O0' 'precision.level=O1 precision.dtype=bf16' 'precision.level=O2 precision.dtype=bf16' \

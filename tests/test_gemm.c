@@ -1,6 +1,7 @@
 /*
  * Matrix products against a float64 reference: every transpose, bias, accumulation, batch, stride and dtype,
- * odd sizes included; scratch and rows' gaps must stay untouched; wrong specifications must be refused.
+ * odd sizes included; scratch and rows' gaps must stay untouched; wrong specifications must be refused. All
+ * of it twice, the second time with strict plans, whose bits are compared on one, two and three threads.
  * TENG_CPU_ISA repeats it all for lower instruction sets (tests/device.cmake runs v3 so).
  */
 #include "base/fail.h"
@@ -11,6 +12,7 @@
 #include "tensor/desc.h"
 
 #include <math.h>
+#include <omp.h>
 #include <stdio.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -279,6 +281,73 @@ static void test_same_bits(void **state)
     tg_free_aligned(b.data);
 }
 
+/* C of a strict plan on so many threads; n bytes. */
+static void product_on(int threads, const tg_gemm_spec *s, const operand *a, const operand *b,
+                       const float *bias, void *c)
+{
+    tg_gemm_plan *plan;
+    omp_set_num_threads(threads);
+    if (tg_gemm_plan_create(s, &plan) != TENG_OK) fail_msg("%s", teng_error());
+    assert_non_null(strstr(tg_gemm_impl(plan), "strict"));
+    void *scratch = tg_alloc_aligned(tg_gemm_scratch(plan) + GUARD);
+    assert_int_equal(tg_gemm_run(plan, a->data, b->data, bias, c, scratch), TENG_OK);
+    tg_free_aligned(scratch);
+    tg_gemm_plan_destroy(&plan);
+}
+
+/* Long sums for few results, which oneDNN cuts by threads; blocks with edges; a batch, a bias, an old C. */
+static void test_strict_bits_on_any_threads(void **state)
+{
+    (void)state;
+    static const tg_gemm_spec sizes[] = {
+        {.m = 64, .n = 64, .k = 8192, .trans_a = true},
+        {.m = 96, .n = 33, .k = 20000, .trans_a = true, .accumulate = true},
+        {.m = 8, .n = 8, .k = 100000, .trans_a = true, .trans_b = true},
+        {.m = 700, .n = 333, .k = 200, .trans_b = true, .bias = true},
+        {.m = 257, .n = 600, .k = 130, .accumulate = true},
+        {.m = 270, .n = 40, .k = 64, .batch = 5, .trans_b = true},
+    };
+    const int before = omp_get_max_threads();
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes * 5; i++) {
+        tg_gemm_spec s = sizes[i / 5];
+        s.a = s.b = types[i % 5][0];
+        s.c = types[i % 5][1];
+        const int64_t batch = s.batch ? s.batch : 1;
+        operand a = fill(s.a, batch * s.m * s.k, 11), b = fill(s.b, batch * s.n * s.k, 12),
+                bias = fill(TENG_F32, s.n, 13);
+        operand c[3];
+        for (int t = 0; t < 3; t++) {
+            c[t] = fill(s.c, batch * s.m * s.n, 14);
+            product_on(t + 1, &s, &a, &b, s.bias ? bias.data : NULL, c[t].data);
+        }
+        const size_t bytes = (size_t)(batch * s.m * s.n * teng_dtype_size(s.c));
+        assert_memory_equal(c[0].data, c[1].data, bytes);
+        assert_memory_equal(c[0].data, c[2].data, bytes);
+        operand *all[] = {&a, &b, &bias, &c[0], &c[1], &c[2]};
+        for (size_t x = 0; x < sizeof all / sizeof *all; x++)
+            tg_free_aligned(all[x]->data);
+    }
+    omp_set_num_threads(before);
+}
+
+/* Larger than one block, with edges on both sides. */
+static void test_strict_blocks(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 16; i++) {
+        tg_gemm_spec s = {.m = 330,
+                          .n = 270,
+                          .k = 37,
+                          .trans_a = i & 1,
+                          .trans_b = i >> 1 & 1,
+                          .bias = i >> 2 & 1,
+                          .accumulate = i >> 3 & 1};
+        check(&s);
+        s.lda = s.ldb = s.ldc = 400;
+        check(&s);
+    }
+}
+
 static void refuses(tg_gemm_spec s, const char *part)
 {
     tg_gemm_plan *plan;
@@ -348,5 +417,10 @@ int main(void)
         cmocka_unit_test(test_out_of_memory),
         cmocka_unit_test(test_names),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest strict_only[] = {cmocka_unit_test(test_strict_bits_on_any_threads),
+                                             cmocka_unit_test(test_strict_blocks)};
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    tg_gemm_set_strict(true);
+    failed += cmocka_run_group_tests_name("strict", tests, NULL, NULL);
+    return failed + cmocka_run_group_tests(strict_only, NULL, NULL);
 }

@@ -27,6 +27,9 @@ typedef struct tg_gemm_spec {
 
 typedef struct tg_gemm_plan tg_gemm_plan;
 
+/* Strict: plans made from here on give the same bits on any number of threads. Without it they do on the same
+ * number: where a product is a long sum for few results, oneDNN cuts the sum by threads. Of the process. */
+void tg_gemm_set_strict(bool strict);
 /* NULL when such a product can run here, else the reason, a constant string ("bf16 products need AVX-512").
  */
 const char *tg_gemm_refuse(const tg_gemm_spec *spec);

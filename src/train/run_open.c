@@ -5,6 +5,7 @@
  */
 #include "base/clock.h"
 #include "base/fail.h"
+#include "device/cpu_gemm.h"
 #include "device/cpu_isa.h"
 #include "train/run_impl.h"
 
@@ -20,6 +21,7 @@ teng_status tg_run_prepare_context(const tg_config *cfg)
     if (strcmp(cfg->context.cpu_isa, "auto") != 0) {
         if (tg_cpu_isa_limit(cfg->context.cpu_isa) != TENG_OK) return tg_fail_context("context.cpu_isa");
     }
+    tg_gemm_set_strict(cfg->context.deterministic == TG_CFG_DETERMINISTIC_STRICT);
     for (size_t i = 0; i < cfg->context.plugins.count; i++)
         TG_TRY(teng_plugin_load(cfg->context.plugins.items[i]));
     return TENG_OK;
@@ -221,7 +223,8 @@ static teng_status take_folder(tg_run *run)
 
 static teng_status remove_old_run(tg_run *run)
 {
-    static const char *const ours[] = {"metrics.jsonl", "log.txt", "checkpoints", "model", "config.yaml"};
+    static const char *const ours[] = {"metrics.jsonl", "log.txt",    "checkpoints", "model",
+                                       "profile.json",  "trace.json", "config.yaml"};
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) {
         char *path = path_in(run, ours[i]);
         const teng_status status = path ? tg_remove_tree(path) : TENG_MEMORY;

@@ -1,7 +1,9 @@
 /*
  * Matrix products on oneDNN's matmul primitive. Where this CPU has no bf16 or f16 product, the plan converts
  * the operands to f32 in its scratch and multiplies there: right, and slow; its name says so. Layouts are
- * taken as they are: the caller's strides go to oneDNN, which packs blocks itself.
+ * taken as they are: the caller's strides go to oneDNN, which packs blocks itself. A strict plan cuts C into
+ * blocks by its sizes alone; each is a product made for one thread, whole in k, and our threads share the
+ * blocks out. What a block gives then depends on nothing but its operands.
  */
 #include "device/cpu_gemm.h"
 
@@ -11,6 +13,7 @@
 #include "device/cpu_isa.h"
 #include "tensor/desc.h"
 
+#include <math.h>
 #include <omp.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -23,7 +26,17 @@ typedef struct matrix { /* a stack of stored matrices */
     int64_t batch, rows, cols, ld, stride;
 } matrix;
 
+/* C in blocks of m by n; blocks at the far edges may be smaller, so there are up to four sizes. */
+typedef struct blocks {
+    int threads;
+    int64_t m, n, across_m, across_n;
+    size_t step[ARG_COUNT][2]; /* bytes from a block to the next along m and n, of A, B, C and the bias */
+    tg_gemm_plan *part[4];     /* [size]: an array of [threads]; NULL: no such block */
+    size_t pad_bytes;          /* scratch of one thread */
+} blocks;
+
 struct tg_gemm_plan {
+    blocks *blocks; /* strict: instead of a product of its own */
     dnnl_stream_t stream;
     dnnl_primitive_t product;
     dnnl_exec_arg_t args[ARG_COUNT];
@@ -269,6 +282,12 @@ static dnnl_status_t build(const tg_gemm_spec *s, tg_gemm_plan *plan)
 
 static void clear(tg_gemm_plan *plan)
 {
+    for (int i = 0; plan->blocks && i < 4; i++) {
+        for (int t = 0; plan->blocks->part[i] && t < plan->blocks->threads; t++)
+            clear(&plan->blocks->part[i][t]);
+        tg_free(plan->blocks->part[i]);
+    }
+    tg_free(plan->blocks);
     for (int i = 0; i < plan->n_args; i++)
         dnnl_memory_destroy(plan->args[i].memory);
     if (plan->product) dnnl_primitive_destroy(plan->product);
@@ -282,19 +301,98 @@ static size_t wide_bytes(const matrix *x)
     return (bytes + TG_ALIGN - 1) / TG_ALIGN * TG_ALIGN;
 }
 
+/* ---- strict ---- */
+static bool strict;
+
+void tg_gemm_set_strict(bool on)
+{
+    strict = on;
+}
+
+/* Sizes of blocks, from the product's sizes alone: enough for the threads of a large machine, few enough that
+ * packing operands again for each block costs little; no narrower than what fills a core. */
+static void choose_blocks(const tg_gemm_spec *s, blocks *b)
+{
+    enum { NARROW = 128, MOST = 256, ROUND = 64 };
+    const double wanted = sqrt((double)s->m * (double)s->n * (double)s->k / 1e6);
+    int64_t p = 1, q = 1;
+    while (p * q < MOST && (double)(p * q) < wanted) {
+        const bool m_fits = s->m / p >= 2 * NARROW, n_fits = s->n / q >= 2 * NARROW;
+        if (m_fits && (!n_fits || s->m / p >= s->n / q))
+            p *= 2;
+        else if (n_fits)
+            q *= 2;
+        else
+            break;
+    }
+    b->m = p == 1 ? s->m : ((s->m + p - 1) / p + ROUND - 1) / ROUND * ROUND;
+    b->n = q == 1 ? s->n : ((s->n + q - 1) / q + ROUND - 1) / ROUND * ROUND;
+    b->across_m = (s->m + b->m - 1) / b->m;
+    b->across_n = (s->n + b->n - 1) / b->n;
+}
+
+static void set_steps(const tg_gemm_spec *s, blocks *b)
+{
+    const size_t in = (size_t)teng_dtype_size(s->a), out = (size_t)teng_dtype_size(s->c);
+    b->step[ARG_A][0] = in * (size_t)(s->trans_a ? b->m : b->m * s->lda);
+    b->step[ARG_B][1] = in * (size_t)(s->trans_b ? b->n * s->ldb : b->n);
+    b->step[ARG_C][0] = out * (size_t)(b->m * s->ldc);
+    b->step[ARG_C][1] = out * (size_t)b->n;
+    b->step[ARG_BIAS][1] = sizeof(float) * (size_t)b->n;
+}
+
+/* One product of a block's size for each thread: an argument list is one thread's. */
+static dnnl_status_t build_part(const tg_gemm_spec *s, blocks *b, int size)
+{
+    tg_gemm_spec part = *s;
+    part.m = size & 1 ? s->m % b->m : s->m < b->m ? s->m : b->m;
+    part.n = size & 2 ? s->n % b->n : s->n < b->n ? s->n : b->n;
+    if (part.m == 0 || part.n == 0) return dnnl_success;
+    b->part[size] = tg_calloc((size_t)b->threads, sizeof *b->part[size]);
+    if (!b->part[size]) return dnnl_out_of_memory;
+    for (int t = 0; t < b->threads; t++) {
+        const dnnl_status_t status = build(&part, &b->part[size][t]);
+        if (status != dnnl_success) return status;
+        if (b->part[size][t].scratch > b->pad_bytes) b->pad_bytes = b->part[size][t].scratch;
+    }
+    return dnnl_success;
+}
+
+/* A single product, not a batch. oneDNN decides by OpenMP's threads when a product is made. */
+static dnnl_status_t build_blocks(const tg_gemm_spec *s, tg_gemm_plan *plan)
+{
+    blocks *b = plan->blocks = tg_calloc(1, sizeof *b);
+    if (!b) return dnnl_out_of_memory;
+    b->threads = omp_get_max_threads();
+    choose_blocks(s, b);
+    set_steps(s, b);
+    dnnl_status_t status = dnnl_success;
+    omp_set_num_threads(1);
+    for (int size = 0; size < 4 && status == dnnl_success; size++)
+        status = build_part(s, b, size);
+    omp_set_num_threads(b->threads);
+    if (status != dnnl_success) return status;
+    snprintf(plan->impl, sizeof plan->impl, "strict %lld x %lld, %.32s", (long long)b->across_m,
+             (long long)b->across_n, b->part[0][0].impl);
+    plan->scratch = b->pad_bytes * (size_t)b->threads;
+    return dnnl_success;
+}
+
 /* As build; a batch that oneDNN declines, or would run as a scalar reference, becomes a loop over single
  * products. */
 static dnnl_status_t build_or_loop(const tg_gemm_spec *s, tg_gemm_plan *plan)
 {
     /* It knows no batch of one pair of factors. */
     bool one_pair = s->batch > 1 && s->shared_a && s->shared_b;
-    dnnl_status_t status = one_pair ? dnnl_unimplemented : build(s, plan);
+    dnnl_status_t status = one_pair || (strict && s->batch > 1) ? dnnl_unimplemented
+                           : strict                             ? build_blocks(s, plan)
+                                                                : build(s, plan);
     plan->loops = 1;
     if (status != dnnl_unimplemented || s->batch == 1) return status;
     tg_gemm_spec one = *s;
     one.batch = 1;
     clear(plan);
-    status = build(&one, plan);
+    status = strict ? build_blocks(&one, plan) : build(&one, plan);
     plan->loops = s->batch;
     plan->step[ARG_A] = s->shared_a ? 0 : (size_t)(s->stride_a * teng_dtype_size(s->a));
     plan->step[ARG_B] = s->shared_b ? 0 : (size_t)(s->stride_b * teng_dtype_size(s->b));
@@ -442,6 +540,61 @@ static dnnl_status_t run_one(tg_gemm_plan *plan, const char *a, const char *b, c
     return status;
 }
 
+static dnnl_status_t run_block(const tg_gemm_plan *plan, int64_t index, const char *const at[ARG_COUNT],
+                               char *c, char *scratch)
+{
+    const blocks *b = plan->blocks;
+    const int64_t each = b->across_m * b->across_n, loop = index / each, i = index % each / b->across_n,
+                  j = index % b->across_n;
+    const bool edge_m = i == b->across_m - 1 && b->part[1], edge_n = j == b->across_n - 1 && b->part[2];
+    const int thread = omp_get_thread_num();
+    tg_gemm_plan *part = &b->part[edge_m + 2 * edge_n][thread];
+    size_t from[ARG_COUNT];
+    for (int x = 0; x < ARG_COUNT; x++)
+        from[x] = (x < ARG_PAD ? (size_t)loop * plan->step[x] : 0) + (size_t)i * b->step[x][0] +
+                  (size_t)j * b->step[x][1];
+    dnnl_status_t status = set(part->args[ARG_PAD].memory, scratch + (size_t)thread * b->pad_bytes);
+    if (status == dnnl_success && part->n_args > ARG_BIAS)
+        status = set(part->args[ARG_BIAS].memory, at[ARG_BIAS] + from[ARG_BIAS]);
+    return status == dnnl_success
+               ? run_one(part, at[ARG_A] + from[ARG_A], at[ARG_B] + from[ARG_B], c + from[ARG_C])
+               : status;
+}
+
+static dnnl_status_t run_blocks(const tg_gemm_plan *plan, const char *const at[ARG_COUNT], char *c,
+                                char *scratch)
+{
+    const blocks *b = plan->blocks;
+    const int64_t n = plan->loops * b->across_m * b->across_n;
+    const int threads = n < b->threads ? (int)n : b->threads;
+    int failed = dnnl_success;
+#pragma omp parallel num_threads(threads)
+    {
+        omp_set_num_threads(1); /* of this region's thread: some products look at it only when they run */
+#pragma omp for schedule(dynamic)
+        for (int64_t i = 0; i < n; i++) {
+            const int status = (int)run_block(plan, i, at, c, scratch);
+            if (status != dnnl_success) {
+#pragma omp atomic write
+                failed = status;
+            }
+        }
+    }
+    return (dnnl_status_t)failed;
+}
+
+static dnnl_status_t run_loops(tg_gemm_plan *plan, const void *a, const void *b, const float *bias, void *c,
+                               void *scratch)
+{
+    dnnl_status_t status = set(plan->args[ARG_PAD].memory, plan->pad_bytes ? scratch : NULL);
+    if (status == dnnl_success && plan->n_args > ARG_BIAS) status = set(plan->args[ARG_BIAS].memory, bias);
+    for (int64_t i = 0; status == dnnl_success && i < plan->loops; i++)
+        status = run_one(plan, (const char *)a + (size_t)i * plan->step[ARG_A],
+                         (const char *)b + (size_t)i * plan->step[ARG_B],
+                         (char *)c + (size_t)i * plan->step[ARG_C]);
+    return status;
+}
+
 teng_status tg_gemm_run(tg_gemm_plan *plan, const void *a, const void *b, const float *bias, void *c,
                         void *scratch)
 {
@@ -452,12 +605,9 @@ teng_status tg_gemm_run(tg_gemm_plan *plan, const void *a, const void *b, const 
         if (plan->narrow[ARG_C].dtype != TENG_F32)
             product_c = wide_copy(plan, ARG_C, c, scratch, plan->accumulate);
     }
-    dnnl_status_t status = set(plan->args[ARG_PAD].memory, plan->pad_bytes ? scratch : NULL);
-    if (status == dnnl_success && plan->n_args > ARG_BIAS) status = set(plan->args[ARG_BIAS].memory, bias);
-    for (int64_t i = 0; status == dnnl_success && i < plan->loops; i++)
-        status = run_one(plan, (const char *)a + (size_t)i * plan->step[ARG_A],
-                         (const char *)b + (size_t)i * plan->step[ARG_B],
-                         (char *)product_c + (size_t)i * plan->step[ARG_C]);
+    const char *const at[ARG_COUNT] = {[ARG_A] = a, [ARG_B] = b, [ARG_BIAS] = (const char *)bias};
+    const dnnl_status_t status = plan->blocks ? run_blocks(plan, at, product_c, scratch)
+                                              : run_loops(plan, a, b, bias, product_c, scratch);
     if (status != dnnl_success)
         return tg_fail(status == dnnl_out_of_memory ? TENG_MEMORY : TENG_STATE, "oneDNN product (%s): %s",
                        plan->impl, dnnl_reason(status));
