@@ -6,7 +6,7 @@ set -eu
 cd "$scratch"
 export OMP_NUM_THREADS=1
 head -c 9000 "$2/docs/design.md" >text.md # 9 or 10 batches: 24 steps cross two epoch borders
-for family in llama gpt2; do
+for family in llama gpt2 mixtral; do
     case $family in
     llama) model='model_type: llama
   hidden_size: 32
@@ -14,6 +14,15 @@ for family in llama gpt2; do
   num_hidden_layers: 2
   num_attention_heads: 4
   num_key_value_heads: 2
+  max_position_embeddings: 64' ;;
+    mixtral) model='model_type: mixtral
+  hidden_size: 32
+  intermediate_size: 48
+  num_hidden_layers: 2
+  num_attention_heads: 4
+  num_key_value_heads: 2
+  num_local_experts: 4
+  num_experts_per_tok: 2
   max_position_embeddings: 64' ;;
     gpt2) model='model_type: gpt2
   n_embd: 32
@@ -72,7 +81,7 @@ for family in llama gpt2; do
 done
 
 # Strict: any number of threads.
-for family in llama gpt2; do
+for family in llama gpt2 mixtral; do
     for precision in O0 O2; do
         run 0 train $family.yaml run.dir=A context.deterministic=strict context.threads=1 precision.level=$precision
         for threads in 2 3; do
