@@ -119,6 +119,8 @@ static void files_and_back(void **state)
     assert_string_equal(tg_strbuf_str(&one), tg_strbuf_str(&other));
     assert_non_null(strstr(tg_strbuf_str(&one), "a \"machine\""));
     assert_non_null(strstr(tg_strbuf_str(&one), "m.layers.0 ")); /* not m.layers.0.up */
+    assert_non_null(strstr(tg_strbuf_str(&one), "threads: 1.50 of 2 busy on average (CPU time"));
+    assert_non_null(strstr(tg_strbuf_str(&one), "Beyond the peak in use: 40 %"));
     tg_strbuf_free(&one);
     tg_strbuf_free(&other);
     tg_profile_destroy(&p);
@@ -155,6 +157,10 @@ static void report_adds_up(void **state)
     for (size_t i = 0; i < json_array_size(json_object_get(root, "layers")); i++)
         layers += member(json_array_get(json_object_get(root, "layers"), i), "seconds");
     assert_near(layers, 0.085);
+    const char *hint = json_string_value(json_object_get(root, "hint"));
+    assert_non_null(hint);
+    assert_non_null(
+        strstr(hint, "40 % of the step is bound by f32 arithmetic, and this machine multiplies bf16 2.0"));
     json_decref(root);
     tg_profile_destroy(&p);
 }
@@ -202,11 +208,14 @@ static void suggestions_follow_the_numbers(void **state)
     assert_first_loss(
         one_step("{\"train.seq_len\": 4096}", TG_PROFILE_FORWARD, "attention_grad", 5e9, 1e6, 0, 100, 100),
         "attention", 0.05, "on sequences of 4096 tokens");
+    assert_first_loss(
+        one_step("{\"train.seq_len\": 64}", TG_PROFILE_FORWARD, "attention", 5e9, 1e6, 0, 100, 100),
+        "attention", 0.05, "in calls of 100000 us: sequences of 64 tokens are little work");
     assert_first_loss(one_step("{}", TG_PROFILE_FORWARD, "gelu", 0, 1e9, 0, 100, 100),
                       "operators that move data", 0.1,
-                      "gelu 100 ms: 100 % of memory's rate, so only fewer bytes help: 16 bits halve them");
+                      "gelu 100 ms: 100 % of memory's rate; fewer bytes help: 16 bits halve them");
     assert_first_loss(one_step(low, TG_PROFILE_FORWARD, "gelu", 0, 1e9, 0, 100, 100),
-                      "operators that move data", 0.1, "only fewer bytes help: fused operators");
+                      "operators that move data", 0.1, "fewer bytes help: fewer or fused operators");
     assert_first_loss(one_step("{}", TG_PROFILE_FORWARD, "gelu", 0, 1e6, 0, 1, 1), "operators that move data",
                       0.001, "10 % of memory's rate, 1000 us a call; larger batches");
     assert_first_loss(one_step("{}", TG_PROFILE_UPDATE, "adamw", 0, 1e9, 0, 100, 100),

@@ -220,6 +220,25 @@ static void lose_products(losses *l, const group *g, bool small)
              reached);
 }
 
+static void lose_attention(losses *l, const group *g)
+{
+    enum { LONG = 512 }; /* below, scores are less work than the projections around them */
+    const double reached = percent(g->ideal, g->seconds);
+    const long long length = setting(l->p, "train.seq_len", 0);
+    if (length >= LONG)
+        lose(l, g->seconds - g->ideal, "attention",
+             "it reaches %.0f %% of the peak on sequences of %lld tokens, and its work grows with their "
+             "square: a "
+             "shorter train.seq_len or model.sliding_window, where the text allows it",
+             reached, length);
+    else
+        lose(l, g->seconds - g->ideal, "attention",
+             "it reaches %.0f %% of the peak in calls of %.0f us: sequences of %lld tokens are little work "
+             "for each "
+             "head; fewer and wider heads, or longer sequences, use it better",
+             reached, g->calls > 0 ? 1e6 * g->seconds / g->calls : 0, length);
+}
+
 static void lose_operators(losses *l)
 {
     const tg_profile *p = l->p;
@@ -229,10 +248,7 @@ static void lose_operators(losses *l)
         add_row(p, &p->rows.data[i], &g[cause_of(p, &p->rows.data[i])]);
     if (g[SMALL_PRODUCTS].calls > 0) lose_products(l, &g[SMALL_PRODUCTS], true);
     if (g[PRODUCTS].calls > 0) lose_products(l, &g[PRODUCTS], false);
-    lose(l, g[ATTENTION].seconds - g[ATTENTION].ideal, "attention",
-         "it reaches %.0f %% of the peak on sequences of %lld tokens, and its work grows with their square: "
-         "a shorter train.seq_len or model.sliding_window, where the text allows it",
-         percent(g[ATTENTION].ideal, g[ATTENTION].seconds), (long long)setting(p, "train.seq_len", 0));
+    lose_attention(l, &g[ATTENTION]);
     name_largest(p, MOVING, largest, sizeof largest);
     const double reached = percent(g[MOVING].attainable, g[MOVING].seconds);
     if (reached < 50)
@@ -241,12 +257,10 @@ static void lose_operators(losses *l)
              largest, reached, g[MOVING].calls > 0 ? 1e6 * g[MOVING].seconds / g[MOVING].calls : 0);
     else
         lose(l, g[MOVING].seconds - g[MOVING].ideal, "operators that move data",
-             "%s: %.0f %% of memory's rate, so only fewer bytes help: %s", largest, reached,
-             setting(p, "precision.16bit", 0)
-                 ? "fused operators (graph.passes with default), or fewer of them"
-                 : "16 bits halve them (precision.level=O2), fused operators save whole passes (graph.passes "
-                   "with "
-                   "default)");
+             "%s: %.0f %% of memory's rate; fewer bytes help: %s", largest, reached,
+             !setting(p, "precision.16bit", 0) ? "16 bits halve them (precision.level=O2)"
+             : is_pynative(p)                  ? "context.mode=graph drops what is not needed"
+                              : "fewer or fused operators; a plugin can bring one (context.plugins)");
     lose(l, g[UPDATING].seconds - g[UPDATING].ideal, "update of the parameters",
          "%.1f %% of the step, at %.0f %% of memory's rate; more tokens a step make it rarer: "
          "train.batch_size "
@@ -295,6 +309,25 @@ static losses find_losses(const tg_profile *p)
     return l;
 }
 
+/* What no loss shows, because each is measured against the peak of the dtype in use: the other dtype's. */
+static void hint_of(const tg_profile *p, char *out, size_t size)
+{
+    double products = 0;
+    bool memory;
+    *out = 0;
+    for (size_t i = 0; i < p->rows.len; i++) {
+        tg_profile_attainable(p, &p->rows.data[i], &memory);
+        if (!memory) products += p->rows.data[i].seconds;
+    }
+    const double gain = p->machine.f32_flops > 0 ? p->machine.bf16_flops / p->machine.f32_flops : 0;
+    if (setting(p, "precision.16bit", 0) || gain < 1.3 || products < 0.2 * p->wall) return;
+    snprintf(out, size,
+             "%.0f %% of the step is bound by f32 arithmetic, and this machine multiplies bf16 %.1f times as "
+             "fast: "
+             "precision.level=O2 precision.dtype=bf16",
+             percent(products, p->wall), gain);
+}
+
 static double ideal_of(const tg_profile *p)
 {
     double sum = 0;
@@ -324,12 +357,12 @@ static void put_split(const tg_profile *p, tg_strbuf *out)
     if (p->aside > 0)
         tg_strbuf_printf(out, "  beside it, on a thread of its own: %.3f ms of metrics and console\n",
                          1e3 * p->aside / (double)p->n_steps);
-    if (p->cpu_seconds >= 0)
-        tg_strbuf_printf(
-            out,
-            "  threads: %.2f of %d busy on average (CPU time over time; one that waits for work in a "
-            "loop counts as busy)\n",
-            p->cpu_seconds / p->wall, p->machine.threads);
+    if (p->cpu_seconds < 0) return;
+    const double busy = p->cpu_seconds / p->wall;
+    tg_strbuf_printf(out, "  threads: %.2f of %d busy on average%s\n", busy, p->machine.threads,
+                     busy < 0.7 * p->machine.threads
+                         ? ": other programs use these cores, or operators are too small for all threads"
+                         : " (CPU time over time: a thread that waits for work in a loop counts as busy)");
 }
 
 static void put_rates(const tg_profile *p, const group *g, tg_strbuf *out)
@@ -360,6 +393,7 @@ void tg_profile_report(const tg_profile *p, tg_strbuf *out)
     const tg_profile_machine *m = &p->machine;
     const losses l = find_losses(p);
     groups operators = by_operator(p), layers = by_layer(p);
+    char hint[256];
     const double ideal = ideal_of(p), steps = (double)p->n_steps;
     tg_strbuf_printf(out, "steps %lld to %lld, %.3f ms each, on %s, %d thread%s\n", (long long)p->first_step,
                      (long long)p->last_step, 1e3 * p->wall / steps, m->device, m->threads,
@@ -380,6 +414,8 @@ void tg_profile_report(const tg_profile *p, tg_strbuf *out)
         tg_strbuf_printf(out, "%d. %s: %.3f ms, %.1f %% of the step\n   %s\n", i + 1, l.list[i].what,
                          1e3 * l.list[i].seconds, percent(l.list[i].seconds * steps, p->wall),
                          l.list[i].suggestion);
+    hint_of(p, hint, sizeof hint);
+    if (*hint) tg_strbuf_printf(out, "Beyond the peak in use: %s\n", hint);
     tg_vec_free(&operators);
     tg_vec_free(&layers);
 }
@@ -433,6 +469,9 @@ json_t *tg_profile_report_json(const tg_profile *p)
         "threads", m->threads, "f32_flops_per_s", m->f32_flops, "bf16_flops_per_s", m->bf16_flops,
         "bytes_per_s", m->bytes_per_s, "operators", groups_json(p, &operators, "operator"), "layers",
         groups_json(p, &layers, "layer"), "losses", losses_json(p));
+    char hint[256];
+    hint_of(p, hint, sizeof hint);
+    if (root && *hint) json_object_set_new(root, "hint", json_string(hint));
     tg_vec_free(&operators);
     tg_vec_free(&layers);
     return root;
