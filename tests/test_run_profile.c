@@ -246,7 +246,7 @@ static int make_folder(void **state)
 static int remove_folder(void **state)
 {
     (void)state;
-    return tg_remove_tree(folder);
+    return tg_remove_tree(folder) == TENG_OK ? 0 : -1;
 }
 
 int main(void)

@@ -73,7 +73,7 @@ static void triad(float *restrict a, const float *restrict b, const float *restr
 
 static void copy(float *restrict a, const float *restrict b, int64_t n)
 {
-#pragma omp parallel for simd schedule(static)
+#pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < n; i++)
         a[i] = b[i];
 }
@@ -82,7 +82,7 @@ static void copy(float *restrict a, const float *restrict b, int64_t n)
 static uint64_t add_up(const uint64_t *a, int64_t n)
 {
     uint64_t sum = 0;
-#pragma omp parallel for simd schedule(static) reduction(+ : sum)
+#pragma omp parallel for schedule(static) reduction(+ : sum)
     for (int64_t i = 0; i < n; i++)
         sum += a[i];
     return sum;
