@@ -181,8 +181,9 @@ static void clones_keep_the_meaning(void **state)
         const size_t n = outputs_of(random_graph(seed), want);
         assert_true(n <= BYTES);
         for (int way = 0; way < 6; way++) {
-            const tg_recompute_options o = {.kind =
-                                                way < 2 ? TG_RECOMPUTE_SELECTIVE + way : TG_RECOMPUTE_AUTO,
+            const tg_recompute_options o = {.kind = way == 0   ? TG_RECOMPUTE_SELECTIVE
+                                                    : way == 1 ? TG_RECOMPUTE_FULL
+                                                               : TG_RECOMPUTE_AUTO,
                                             .moves = way == 5 ? INT_MAX : way - 2};
             tg_recompute_result r;
             tg_graph *g = random_graph(seed);
