@@ -624,6 +624,9 @@ static void bad_options(void **state)
     o = options_of(TENG_PYNATIVE);
     o.recompute = TENG_RECOMPUTE_SELECTIVE;
     refused_null(teng_model_create(cell, &o), "use context.mode=graph");
+    o.recompute = TENG_RECOMPUTE_NONE;
+    o.offload_optimizer = folder;
+    refused_null(teng_model_create(cell, &o), "memory.offload streams states");
     o.recompute = (teng_recompute)9;
     refused_null(teng_model_create(cell, &o), "recompute is 9; it must be in [0, 3]");
     close_set(&s);

@@ -87,6 +87,8 @@ typedef struct teng_model_options {
     teng_recompute recompute;
     const char *const *recompute_layers; /* patterns of paths, borrowed like the above; none: every layer */
     int n_recompute_layers;
+    const char
+        *offload_optimizer;    /* folder to keep optimizer states in, GRAPH mode; NULL: in memory. Borrowed */
     const char *const *passes; /* of GRAPH mode, as the configuration key graph.passes */
     int n_passes;
 } teng_model_options;

@@ -12,6 +12,8 @@
 struct tg_store {
     tg_device *dev;
     tg_strmap *index;
+    char *spill_dir;
+    tg_spill *spill;
     TG_VEC(tg_store_entry *) entries;
 };
 
@@ -37,6 +39,8 @@ void tg_store_destroy(tg_store **store)
     }
     tg_vec_free(&s->entries);
     tg_strmap_destroy(&s->index);
+    tg_spill_destroy(&s->spill);
+    tg_free(s->spill_dir);
     tg_free(s);
     *store = NULL;
 }
@@ -96,4 +100,19 @@ size_t tg_store_bytes(const tg_store *store, tg_store_kind kind)
     for (size_t i = 0; i < store->entries.len; i++)
         if (store->entries.data[i]->kind == kind) bytes += tg_desc_bytes(&store->entries.data[i]->desc);
     return bytes;
+}
+
+teng_status tg_store_spill_to(tg_store *store, const char *dir)
+{
+    store->spill_dir = tg_strdup(dir);
+    return store->spill_dir ? TENG_OK : TENG_MEMORY;
+}
+
+teng_status tg_store_spill(tg_store *store, tg_spill **out)
+{
+    *out = NULL;
+    if (!store->spill_dir) return TENG_OK;
+    if (!store->spill) TG_TRY(tg_spill_create(store->spill_dir, &store->spill));
+    *out = store->spill;
+    return TENG_OK;
 }

@@ -7,6 +7,7 @@
 #define TG_DEVICE_STORE_H
 
 #include "device/device.h"
+#include "device/spill.h"
 #include "teng/tensor.h"
 
 typedef enum tg_store_kind { TG_STORE_PARAM, TG_STORE_STATE } tg_store_kind;
@@ -28,6 +29,10 @@ teng_status tg_store_add(tg_store *store, tg_store_kind kind, const char *name, 
 tg_store_entry *tg_store_find(const tg_store *store, const char *name); /* NULL when absent */
 size_t tg_store_count(const tg_store *store);
 tg_store_entry *tg_store_at(const tg_store *store, size_t i); /* in the order they were added */
+/* The folder of a file for entries that shall not be in memory, which is made when it is first asked for;
+ * NULL without a folder. Owned by the store. */
+teng_status tg_store_spill_to(tg_store *store, const char *dir);
+teng_status tg_store_spill(tg_store *store, tg_spill **out);
 size_t tg_store_bytes(const tg_store *store, tg_store_kind kind);
 
 #endif

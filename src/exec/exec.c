@@ -19,7 +19,15 @@ typedef struct bound_step {
     const tg_node *node;
 } bound_step;
 
+typedef struct stream { /* of a value that lies in a file */
+    int index;          /* there */
+    void *memory;
+    uint64_t read, written; /* tickets; 0: not asked */
+} stream;
+
 struct tg_exec {
+    tg_spill *spill;
+    stream *streams; /* as the plan has them */
     const tg_plan *plan;
     tg_store *store;
     tg_exec_block *block;
@@ -93,6 +101,8 @@ static void bind_places(tg_exec *e)
         if (step->workspace_buffer >= 0)
             b->args.workspace = (char *)e->block->base + e->plan->buffers.data[step->workspace_buffer].offset;
     }
+    for (size_t i = 0; i < e->plan->streams.len; i++)
+        e->streams[i].memory = place(e, e->plan->graph->values.data[e->plan->streams.data[i].value]);
     e->generation = e->block->generation;
 }
 
@@ -101,9 +111,23 @@ static teng_status add_stored(const tg_plan *plan, tg_store *store)
     for (size_t i = 0; i < plan->graph->values.len; i++) {
         const teng_tensor *v = plan->graph->values.data[i];
         if (v->kind != TG_VALUE_PARAM && v->kind != TG_VALUE_STATE) continue;
+        if (plan->values[i].where == TG_AT_BLOCK) continue; /* streamed */
         tg_store_entry *entry;
         TG_TRY(tg_store_add(store, v->kind == TG_VALUE_PARAM ? TG_STORE_PARAM : TG_STORE_STATE, v->name,
                             &v->desc, &entry));
+    }
+    return TENG_OK;
+}
+
+static teng_status add_streams(tg_exec *e)
+{
+    const tg_plan *plan = e->plan;
+    if (plan->streams.len == 0) return TENG_OK;
+    TG_TRY(tg_store_spill(e->store, &e->spill));
+    if (!e->spill) return tg_fail(TENG_STATE, "the plan streams states, and the store has no file for them");
+    for (size_t i = 0; i < plan->streams.len; i++) {
+        const teng_tensor *v = plan->graph->values.data[plan->streams.data[i].value];
+        TG_TRY(tg_spill_add(e->spill, v->name, &v->desc, &e->streams[i].index));
     }
     return TENG_OK;
 }
@@ -123,9 +147,11 @@ teng_status tg_exec_create(const tg_plan *plan, tg_store *store, tg_exec_block *
     e->steps = tg_calloc(plan->steps.len + 1, sizeof *e->steps);
     e->in = tg_calloc(n_in, sizeof *e->in);
     e->out = tg_calloc(n_out, sizeof *e->out);
-    if (!e->steps || !e->in || !e->out) {
+    e->streams = tg_calloc(plan->streams.len + 1, sizeof *e->streams);
+    const teng_status status = e->steps && e->in && e->out && e->streams ? add_streams(e) : TENG_MEMORY;
+    if (status != TENG_OK) {
         tg_exec_destroy(&e);
-        return TENG_MEMORY;
+        return status;
     }
     bind_places(e);
     *out = e;
@@ -138,6 +164,7 @@ void tg_exec_destroy(tg_exec **exec)
     tg_free((*exec)->steps);
     tg_free((*exec)->in);
     tg_free((*exec)->out);
+    tg_free((*exec)->streams);
     tg_free(*exec);
     *exec = NULL;
 }
@@ -159,10 +186,52 @@ teng_status tg_exec_feed(tg_exec *exec, const char *input, const void *data)
     return tg_device_copy(exec->block->dev, NULL, TG_COPY_TO_DEVICE, to, data, tg_desc_bytes(&v->desc));
 }
 
-static teng_status run_step(const bound_step *step)
+/* ---- streams: step k's are in the block when it runs; what was written behind is out before its place is
+ * used again. Requests are served in order, so reading may be asked for where a write is under way. ---- */
+static teng_status before_step(tg_exec *e, size_t k)
 {
+    for (size_t i = 0; i < e->plan->streams.len; i++) {
+        const tg_plan_stream *p = &e->plan->streams.data[i];
+        stream *s = &e->streams[i];
+        if ((size_t)p->from > k) break; /* in the order of steps */
+        if (!s->read) s->read = tg_spill_read(e->spill, s->index, s->memory);
+        if ((size_t)p->step == k) TG_TRY(tg_spill_wait(e->spill, s->read));
+        if ((size_t)p->last < k && s->written) TG_TRY(tg_spill_wait(e->spill, s->written));
+    }
+    return TENG_OK;
+}
+
+static void after_step(tg_exec *e, size_t k)
+{
+    for (size_t i = 0; i < e->plan->streams.len; i++)
+        if ((size_t)e->plan->streams.data[i].step == k)
+            e->streams[i].written = tg_spill_write(e->spill, e->streams[i].index, e->streams[i].memory);
+}
+
+/* Nothing is under way any more. */
+static teng_status end_streams(tg_exec *e, teng_status status)
+{
+    uint64_t last = 0;
+    for (size_t i = 0; i < e->plan->streams.len; i++) {
+        stream *s = &e->streams[i];
+        if (s->read > last) last = s->read;
+        if (s->written > last) last = s->written;
+        s->read = s->written = 0;
+    }
+    if (!last) return status;
+    const teng_status moved = tg_spill_wait(e->spill, last); /* the first error stays */
+    return status != TENG_OK ? status : moved;
+}
+
+static teng_status run_step(tg_exec *e, size_t k)
+{
+    const bound_step *step = &e->steps[k];
+    if (e->spill) TG_TRY(before_step(e, k));
     const teng_status status = step->run(&step->args);
-    if (status == TENG_OK) return TENG_OK;
+    if (status == TENG_OK) {
+        if (e->spill) after_step(e, k);
+        return TENG_OK;
+    }
     tg_strbuf where = {0};
     tg_node_where(step->node, &where);
     tg_fail_context("%s", tg_strbuf_str(&where));
@@ -170,47 +239,47 @@ static teng_status run_step(const bound_step *step)
     return status;
 }
 
-static teng_status run_probed(tg_exec *exec, size_t first, size_t end)
+static teng_status run_probed(tg_exec *exec, size_t k)
 {
     const tg_probe *probe = exec->block->probe;
-    for (size_t k = first; k < end; k++) {
-        const bound_step *step = &exec->steps[k];
-        if (!step->run) continue;
-        tg_node_run r = {.node = step->node,
-                         .call = step->args.call,
-                         .kernel = exec->plan->steps.data[k].kernel,
-                         .begin = tg_clock_seconds()};
-        TG_TRY(run_step(step));
-        TG_TRY(tg_stream_sync(exec->block->dev, NULL));
-        r.end = tg_clock_seconds();
-        probe->ran(probe->user, &r);
-    }
+    const bound_step *step = &exec->steps[k];
+    tg_node_run r = {.node = step->node,
+                     .call = step->args.call,
+                     .kernel = exec->plan->steps.data[k].kernel,
+                     .begin = tg_clock_seconds()};
+    TG_TRY(run_step(exec, k));
+    TG_TRY(tg_stream_sync(exec->block->dev, NULL));
+    r.end = tg_clock_seconds();
+    probe->ran(probe->user, &r);
     return TENG_OK;
 }
 
 teng_status tg_exec_run(tg_exec *exec, tg_phase first, tg_phase last)
 {
+    const size_t end = exec->plan->phase_begin[last + 1];
+    teng_status status = TENG_OK;
     if (exec->generation != exec->block->generation) bind_places(exec);
-    if (exec->block->probe)
-        return run_probed(exec, exec->plan->phase_begin[first], exec->plan->phase_begin[last + 1]);
-    for (size_t k = exec->plan->phase_begin[first]; k < exec->plan->phase_begin[last + 1]; k++)
-        if (exec->steps[k].run) TG_TRY(run_step(&exec->steps[k]));
-    return tg_stream_sync(exec->block->dev, NULL);
+    for (size_t k = exec->plan->phase_begin[first]; k < end && status == TENG_OK; k++)
+        if (exec->steps[k].run) status = exec->block->probe ? run_probed(exec, k) : run_step(exec, k);
+    status = end_streams(exec, status);
+    return status == TENG_OK ? tg_stream_sync(exec->block->dev, NULL) : status;
 }
 
 teng_status tg_exec_run_watched(tg_exec *exec, tg_phase first, tg_phase last, tg_node_watch *watch,
                                 void *user, bool *stopped)
 {
+    const size_t end = exec->plan->phase_begin[last + 1];
+    teng_status status = TENG_OK;
     *stopped = false;
     if (exec->generation != exec->block->generation) bind_places(exec);
-    for (size_t k = exec->plan->phase_begin[first]; k < exec->plan->phase_begin[last + 1] && !*stopped; k++) {
+    for (size_t k = exec->plan->phase_begin[first]; k < end && status == TENG_OK && !*stopped; k++) {
         const bound_step *step = &exec->steps[k];
         if (!step->run) continue;
-        TG_TRY(run_step(step));
-        TG_TRY(tg_stream_sync(exec->block->dev, NULL));
-        *stopped = watch(user, step->node, step->args.out);
+        status = run_step(exec, k);
+        if (status == TENG_OK) status = tg_stream_sync(exec->block->dev, NULL);
+        if (status == TENG_OK) *stopped = watch(user, step->node, step->args.out);
     }
-    return TENG_OK;
+    return end_streams(exec, status);
 }
 
 teng_status tg_exec_fetch(tg_exec *exec, const char *output, void *data, size_t bytes)

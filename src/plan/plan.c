@@ -22,6 +22,7 @@ typedef struct builder {
     int *last_use;  /* by root id */
     int *first_use; /* by root id: where it is written */
     bool *pinned;   /* by root id: input, output or stored: never taken over */
+    bool *streamed; /* by root id: a state that lies in a file */
 } builder;
 
 static int root_of(const builder *b, int id)
@@ -118,6 +119,59 @@ static void find_lifetimes(builder *b)
         }
 }
 
+/* The step that alone uses a state, in the update phase; -1: there are others. By root id. */
+static void find_single_users(const builder *b, int *user)
+{
+    const tg_graph *g = b->plan->graph;
+    for (size_t i = 0; i < g->values.len; i++)
+        user[i] = -2; /* none yet */
+    for (size_t k = 0; k < g->nodes.len; k++) {
+        const tg_node *node = g->nodes.data[k];
+        for (int i = 0; i < node->n_in + node->n_out; i++) {
+            const teng_tensor *v = i < node->n_in ? node->in[i] : node->out[i - node->n_in];
+            int *u = &user[root_of(b, v->id)];
+            *u = node->phase == TG_UPDATE && (*u == -2 || *u == (int)k) ? (int)k : -1;
+        }
+    }
+    for (size_t i = 0; i < g->outputs.len; i++)
+        user[root_of(b, g->outputs.data[i].value->id)] = -1;
+}
+
+/* Streams in the order of their steps. Those of one step are read ahead from the step before that streams,
+ * and written behind until the next one that does, so that three steps' worth are in the block at most. */
+static teng_status find_streams(builder *b)
+{
+    tg_plan *plan = b->plan;
+    const tg_graph *g = plan->graph;
+    if (!plan->options.offload) return TENG_OK;
+    int *user = tg_alloc((g->values.len + 1) * sizeof *user);
+    if (!user) return TENG_MEMORY;
+    find_single_users(b, user);
+    int before = (int)plan->phase_begin[TG_UPDATE];
+    teng_status status = TENG_OK;
+    for (size_t k = plan->phase_begin[TG_UPDATE]; k < g->nodes.len && status == TENG_OK; k++) {
+        const tg_node *node = g->nodes.data[k];
+        const size_t first = plan->streams.len;
+        for (int i = 0; i < node->n_in && status == TENG_OK; i++) {
+            const int id = node->in[i]->id;
+            if (node->in[i]->kind != TG_VALUE_STATE || user[id] != (int)k || b->streamed[id]) continue;
+            const tg_plan_stream s = {id, (int)k, before, (int)g->nodes.len - 1};
+            b->streamed[id] = true;
+            if (!tg_vec_push(&plan->streams, s)) status = TENG_MEMORY;
+        }
+        if (plan->streams.len == first) continue;
+        for (size_t i = 0; i < first; i++)
+            if (plan->streams.data[i].step == before) plan->streams.data[i].last = (int)k;
+        before = (int)k;
+    }
+    for (size_t i = 0; i < plan->streams.len; i++) {
+        b->first_use[plan->streams.data[i].value] = plan->streams.data[i].from;
+        b->last_use[plan->streams.data[i].value] = plan->streams.data[i].last;
+    }
+    tg_free(user);
+    return status;
+}
+
 /* Whether output o of step k may take over the buffer of input i: it dies here, has the same size, and no
  * other operand of the node lies in it under another shape. */
 static bool can_take_over(const builder *b, const tg_node *node, int k, int o, int i)
@@ -203,7 +257,7 @@ static teng_status place_root(builder *b, const teng_tensor *v)
     tg_plan *plan = b->plan;
     const int i = v->id;
     if (b->root[i] != i) return TENG_OK;
-    if (is_stored(v)) {
+    if (is_stored(v) && !b->streamed[i]) {
         plan->values[i] = (tg_plan_value){TG_AT_STORE, -1, v->name};
     } else if (b->first_use[i] >= 0) {
         const tg_buffer buffer = {tg_desc_bytes(&v->desc), b->first_use[i], b->last_use[i], 0, i};
@@ -243,7 +297,8 @@ static void count_memory(builder *b)
     for (size_t i = 0; i < g->values.len; i++) {
         const teng_tensor *v = g->values.data[i];
         if (v->kind == TG_VALUE_PARAM) plan->memory.params += tg_desc_bytes(&v->desc);
-        if (v->kind == TG_VALUE_STATE) plan->memory.states += tg_desc_bytes(&v->desc);
+        if (v->kind == TG_VALUE_STATE)
+            *(b->streamed[i] ? &plan->memory.offloaded : &plan->memory.states) += tg_desc_bytes(&v->desc);
     }
     for (size_t i = 0; i < plan->buffers.len; i++) {
         const tg_buffer *x = &plan->buffers.data[i];
@@ -287,6 +342,7 @@ static teng_status build(builder *b)
     find_aliases(b);
     TG_TRY(check_updates(b));
     find_lifetimes(b);
+    TG_TRY(find_streams(b));
     take_over(b);
     TG_TRY(choose_kernels(b));
     TG_TRY(make_buffers(b));
@@ -311,13 +367,16 @@ teng_status tg_plan_create(tg_graph *graph, const tg_plan_options *options, tg_p
                  .root = tg_alloc(n * sizeof(int)),
                  .last_use = tg_alloc(n * sizeof(int)),
                  .first_use = tg_alloc(n * sizeof(int)),
-                 .pinned = tg_calloc(n, sizeof(bool))};
+                 .pinned = tg_calloc(n, sizeof(bool)),
+                 .streamed = tg_calloc(n, sizeof(bool))};
     teng_status status = TENG_MEMORY;
-    if (plan->arena && plan->values && b.root && b.last_use && b.first_use && b.pinned) status = build(&b);
+    if (plan->arena && plan->values && b.root && b.last_use && b.first_use && b.pinned && b.streamed)
+        status = build(&b);
     tg_free(b.root);
     tg_free(b.last_use);
     tg_free(b.first_use);
     tg_free(b.pinned);
+    tg_free(b.streamed);
     if (status != TENG_OK) {
         tg_plan_destroy(&plan);
         return status;
@@ -338,6 +397,7 @@ void tg_plan_destroy(tg_plan **plan)
     }
     tg_vec_free(&p->steps);
     tg_vec_free(&p->buffers);
+    tg_vec_free(&p->streams);
     tg_free(p->values);
     tg_arena_destroy(&p->arena);
     tg_graph_destroy(&p->graph);

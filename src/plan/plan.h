@@ -31,10 +31,19 @@ typedef struct tg_plan_step {
     int inplace_of;      /* input whose buffer output 0 took over, -1: none */
 } tg_plan_step;
 
+/* A persistent value that lies in a file and is in the block only around the one step that updates it. */
+typedef struct tg_plan_stream {
+    int value;
+    int step; /* reads and updates it */
+    int from; /* from this step on it may be read ahead */
+    int last; /* until the end of this one it may be written behind */
+} tg_plan_stream;
+
 typedef struct tg_plan_options {
     const char *device; /* "cpu" */
     int isa;            /* TG_CPU_… limit */
     size_t budget;      /* bytes of store and block together; 0: none */
+    bool offload;       /* states that one step of the update phase alone uses are streamed from a file */
     bool no_inplace;    /* for tests: every value in a buffer of its own lifetime, without take-over */
     double flops_per_s, bytes_per_s; /* of this machine, for the forecast; 0: no forecast */
 } tg_plan_options;
@@ -42,6 +51,7 @@ typedef struct tg_plan_options {
 /* What the bytes of the block are for, at the moment of the peak. */
 typedef struct tg_plan_memory {
     size_t params, states;    /* store */
+    size_t offloaded;         /* states that lie in a file */
     size_t block;             /* inputs, activations, gradients, workspace: what is allocated once */
     size_t live_peak;         /* largest sum of live buffers: block / live_peak is what fragmentation costs */
     size_t kept_for_backward; /* forward values that the backward phase reads */
@@ -52,8 +62,9 @@ typedef struct tg_plan {
     tg_graph *graph; /* owned */
     tg_arena *arena;
     TG_VEC(tg_plan_step) steps;
-    tg_plan_value *values;     /* by value id */
-    TG_VEC(tg_buffer) buffers; /* offsets in the block */
+    tg_plan_value *values;          /* by value id */
+    TG_VEC(tg_buffer) buffers;      /* offsets in the block */
+    TG_VEC(tg_plan_stream) streams; /* by step */
     size_t phase_begin[TG_PHASE_COUNT + 1];
     tg_plan_memory memory;
     tg_plan_options options;

@@ -28,7 +28,7 @@ static tg_memory_kind kind_of_stored(const teng_tensor *v)
 static tg_memory_kind kind_of_value(const teng_tensor *v, const bool *for_update)
 {
     const tg_node *node = v->node;
-    if (!node) return TG_MEMORY_INPUTS;
+    if (!node) return v->kind == TG_VALUE_STATE ? TG_MEMORY_OPTIMIZER : TG_MEMORY_INPUTS;
     bool copy = node->n_in > 0;
     for (int i = 0; i < node->n_in; i++)
         copy = copy && node->in[i]->kind == TG_VALUE_PARAM;
@@ -91,7 +91,7 @@ static teng_status walk_begin(const tg_plan *plan, walk *w)
     }
     for (size_t i = 0; i < g->values.len; i++) {
         const teng_tensor *v = g->values.data[i];
-        if (v->kind == TG_VALUE_PARAM || v->kind == TG_VALUE_STATE)
+        if (plan->values[i].where == TG_AT_STORE && !v->node)
             w->now.bytes[kind_of_stored(v)] += tg_desc_bytes(&v->desc);
     }
     return TENG_OK;
@@ -100,7 +100,8 @@ static teng_status walk_begin(const tg_plan *plan, walk *w)
 static void set_kind(walk *w, const teng_tensor *v)
 {
     const tg_plan_value *at = &w->plan->values[v->id];
-    if (at->where != TG_AT_BLOCK || v->node->op->traits & TENG_OP_VIEW) return;
+    if (at->where != TG_AT_BLOCK || v->node->op->traits & TENG_OP_VIEW || v->node->op->updates[v->index])
+        return;
     const size_t bytes = w->plan->buffers.data[at->buffer].bytes;
     tg_memory_kind *kind = &w->kind[at->buffer];
     if (w->live[at->buffer]) w->now.bytes[*kind] -= bytes;

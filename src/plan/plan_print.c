@@ -63,6 +63,8 @@ void tg_plan_print_memory(const tg_plan *plan, tg_strbuf *out)
     char a[32], b[32];
     tg_strbuf_printf(out, "parameters            %s\n", tg_format_bytes(a, (double)m->params));
     tg_strbuf_printf(out, "optimizer and states  %s\n", tg_format_bytes(a, (double)m->states));
+    if (m->offloaded)
+        tg_strbuf_printf(out, "states on disk        %s\n", tg_format_bytes(a, (double)m->offloaded));
     tg_strbuf_printf(out, "activation block      %s (live at its peak: %s, at step %d)\n",
                      tg_format_bytes(a, (double)m->block), tg_format_bytes(b, (double)m->live_peak),
                      m->peak_step);

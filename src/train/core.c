@@ -45,6 +45,10 @@ teng_status tg_core_create(teng_cell *cell, const char *device, int threads, con
     teng_status status = c->cuts && c->feeds ? tg_device_open(device, threads, &c->dev) : TENG_MEMORY;
     if (status == TENG_OK) {
         c->store = tg_store_create(c->dev);
+        if (c->store && c->options.offload != TG_CFG_OFFLOAD_NONE && c->options.offload_path)
+            status = tg_store_spill_to(c->store, c->options.offload_path);
+    }
+    if (status == TENG_OK) {
         status = c->store ? tg_step_create(cell, c->store, &c->options, &c->step) : TENG_MEMORY;
     }
     if (status == TENG_OK) status = add_params(c);

@@ -45,9 +45,18 @@ static bool is_saved(const tg_store_entry *e)
 teng_status tg_core_items(const tg_core *core, tg_ckpt_item **items, size_t *n)
 {
     const size_t count = tg_store_count(core->store);
-    tg_ckpt_item *out = tg_calloc(count + 1, sizeof *out);
+    tg_spill *spill = NULL;
+    const unsigned char *base = NULL;
+    if (core->options.offload != TG_CFG_OFFLOAD_NONE) TG_TRY(tg_store_spill(core->store, &spill));
+    if (spill) TG_TRY(tg_spill_map(spill, &base));
+    const int spilled = spill ? tg_spill_count(spill) : 0;
+    tg_ckpt_item *out = tg_calloc(count + (size_t)spilled + 1, sizeof *out);
     if (!out) return TENG_MEMORY;
     *n = 0;
+    for (int i = 0; i < spilled; i++) {
+        const tg_spill_entry *e = tg_spill_at(spill, i);
+        out[(*n)++] = (tg_ckpt_item){e->name, e->desc, base + e->offset, "optimizer"};
+    }
     for (size_t i = 0; i < count; i++) {
         const tg_store_entry *e = tg_store_at(core->store, i);
         if (!is_saved(e)) continue;
@@ -78,6 +87,26 @@ teng_status tg_core_submit(const tg_core *core, tg_ckpt_writer *writer, json_t *
     if (status == TENG_OK && last) tg_ckpt_writer_write(writer, core->done, items, n, state);
     if (status == TENG_OK && !last) status = tg_ckpt_writer_submit(writer, core->done, items, n, state);
     tg_free(items);
+    tg_spill *spill = NULL;
+    if (core->options.offload != TG_CFG_OFFLOAD_NONE && tg_store_spill(core->store, &spill) == TENG_OK &&
+        spill)
+        tg_spill_unmap(spill);
+    return status;
+}
+
+static teng_status restore_to_disk(tg_core *core, const tg_st_tensor *t)
+{
+    tg_spill *spill;
+    int index;
+    TG_TRY(tg_store_spill(core->store, &spill));
+    if (!spill) return tg_fail(TENG_STATE, "memory.offload needs a folder");
+    TG_TRY(tg_spill_add(spill, t->name, &t->desc, &index));
+    void *copy =
+        tg_alloc_aligned(tg_desc_bytes(&t->desc)); /* the thread must not meet a fault of the mapped file */
+    if (!copy) return TENG_MEMORY;
+    teng_status status = tg_core_read_tensor(core, t, &t->desc, copy);
+    if (status == TENG_OK) status = tg_spill_wait(spill, tg_spill_write(spill, index, copy));
+    tg_free_aligned(copy);
     return status;
 }
 
@@ -89,6 +118,10 @@ static teng_status restore_optimizer(tg_core *core, const tg_ckpt *ck)
     for (size_t i = 0; i < n; i++) {
         const tg_st_tensor *t = tg_ckpt_at(ck, "optimizer", i);
         tg_store_entry *e;
+        if (core->options.offload == TG_CFG_OFFLOAD_OPTIMIZER) {
+            TG_TRY(restore_to_disk(core, t));
+            continue;
+        }
         TG_TRY(tg_store_add(core->store, TG_STORE_STATE, t->name, &t->desc, &e));
         TG_TRY(load_one(core, e, t));
     }

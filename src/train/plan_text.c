@@ -20,7 +20,8 @@ static beside beside_plan(const tg_config *cfg, const tg_plan *plan)
 {
     beside b = {0};
     const bool often = cfg->checkpoint.every > 0 || cfg->checkpoint.seconds > 0;
-    for (size_t i = 0; i < plan->graph->values.len && cfg->checkpoint.async && often; i++) {
+    for (size_t i = 0;
+         i < plan->graph->values.len && cfg->checkpoint.async && often && !plan->memory.offloaded; i++) {
         const teng_tensor *v = plan->graph->values.data[i];
         if (v->kind == TG_VALUE_PARAM || (v->kind == TG_VALUE_STATE && strncmp(v->name, "grad.", 5) != 0))
             b.checkpoint += tg_desc_bytes(&v->desc);
@@ -59,6 +60,11 @@ static teng_status print_summary(const tg_config *cfg, const tg_lm_info *info, c
                      tg_format_bytes(a, (double)m->params), tg_format_bytes(b, (double)m->states));
     tg_strbuf_printf(out, " activation block %s; peak %s (%zu bytes)\n", tg_format_bytes(a, (double)m->block),
                      tg_format_bytes(b, (double)(tg_plan_bytes(plan))), tg_plan_bytes(plan));
+    if (m->offloaded)
+        tg_strbuf_printf(
+            out,
+            "on disk               %s of optimizer states (memory.offload), read and written once a step\n",
+            tg_format_bytes(a, (double)m->offloaded));
     const beside more = beside_plan(cfg, plan);
     tg_strbuf_printf(out, "beside the plan       batches read ahead %s",
                      tg_format_bytes(a, (double)more.batches));

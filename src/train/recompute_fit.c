@@ -11,6 +11,10 @@
 
 teng_status tg_step_check_recompute(const tg_step_options *o)
 {
+    if (o->offload != TG_CFG_OFFLOAD_NONE && o->pynative)
+        return tg_fail(TENG_INVALID, "memory.offload streams states as the plan says, and pynative has no "
+                                     "plan: use context.mode=graph, "
+                                     "whose numbers are the same, or memory.offload=none");
     if (o->recompute == TG_CFG_RECOMPUTE_NONE) {
         if (o->n_recompute_layers == 0) return TENG_OK;
         return tg_fail(TENG_INVALID, "memory.recompute_layers names layers, and memory.recompute is none: "

@@ -120,6 +120,8 @@ tg_step_options tg_run_step_options(const tg_config *cfg)
         .passes = cfg->graph.passes.items,
         .n_passes = cfg->graph.passes.count,
         .memory_budget = cfg->memory.budget,
+        .offload = cfg->memory.offload,
+        .offload_path = cfg->offload.path ? cfg->offload.path : cfg->run.dir,
         .recompute = cfg->memory.recompute,
         .recompute_layers = cfg->memory.recompute_layers.items,
         .n_recompute_layers = cfg->memory.recompute_layers.count,
@@ -271,8 +273,9 @@ static teng_status open_writers(tg_run *run)
     char *metrics = path_in(run, "metrics.jsonl"), *root = path_in(run, "checkpoints");
     teng_status status = metrics && root ? tg_metrics_open(metrics, &run->metrics) : TENG_MEMORY;
     if (status == TENG_OK)
-        status = tg_ckpt_writer_create(root, (int)run->cfg->checkpoint.keep_max, run->cfg->checkpoint.async,
-                                       &run->writer);
+        status = tg_ckpt_writer_create(
+            root, (int)run->cfg->checkpoint.keep_max,
+            run->cfg->checkpoint.async && run->cfg->memory.offload == TG_CFG_OFFLOAD_NONE, &run->writer);
     tg_free(metrics);
     tg_free(root);
     run->saved_step = -1;
@@ -338,8 +341,8 @@ teng_status tg_run_create(const tg_config *cfg, tg_run **out)
 static const char *const may_change[] = {
     "train.steps",     "train.max_seconds", "train.eval_every", "train.eval_batches", "train.log_every",
     "checkpoint.",     "context.threads",   "context.mode",     "context.cpu_isa",    "context.log_level",
-    "context.plugins", "memory.",           "data.prefetch",    "data.val_files",     "graph.passes",
-    "data.sink",       "data.sink_size",    "profile.steps"};
+    "context.plugins", "memory.",           "offload.",         "data.prefetch",      "data.val_files",
+    "graph.passes",    "data.sink",         "data.sink_size",   "profile.steps"};
 
 static teng_status apply_override(tg_config *cfg, const char *assignment)
 {
