@@ -12,6 +12,8 @@
 #include "op/attention/attention_tile.h"
 
 #define TG_ATT_ROW_KEYS 128 /* of a block */
+#define TG_ATT_ROW_AHEAD 8
+#define TG_ATT_ROW_VECS 4
 
 /* Rows stand at positions that follow on and for which the cache has room. */
 static inline teng_status tg_att_first_position(const teng_kernel_args *args, int64_t *first)
@@ -52,6 +54,14 @@ static inline teng_status tg_att_prepare_row(const teng_op_call *call, teng_prep
     return TENG_OK;
 }
 
+/* A row of the cache a few keys ahead: rows lie too far apart for the prefetcher. */
+TG_INLINE void tg_att_row_ahead(teng_dtype T, const void *x, int64_t at, int64_t step, int64_t width)
+{
+    const int64_t size = T == TENG_F32 ? 4 : 2;
+    for (int64_t b = 0; b < width * size; b += 64)
+        __builtin_prefetch((const char *)x + (at + TG_ATT_ROW_AHEAD * step) * size + b, 0, 3);
+}
+
 TG_INLINE float tg_att_row_dot(teng_dtype T, const void *q, const void *k, int64_t q_at, int64_t k_at,
                                int64_t width)
 {
@@ -63,6 +73,27 @@ TG_INLINE float tg_att_row_dot(teng_dtype T, const void *q, const void *k, int64
     return tg_v_hsum(sum);
 }
 
+/* out = Σ over n rows of p[j] · row j, TG_ATT_ROW_VECS registers at a time. */
+TG_INLINE void tg_att_row_sum(teng_dtype T, const void *v, int64_t at, int64_t step, int64_t n, int64_t width,
+                              const float *p, float *out)
+{
+    for (int64_t i = 0; i < width; i += TG_ATT_ROW_VECS * TG_LANES) {
+        tg_vf sum[TG_ATT_ROW_VECS] = {{0}};
+        const bool whole = width - i >= TG_ATT_ROW_VECS * TG_LANES;
+        for (int64_t j = 0; j < n; j++) {
+            const tg_vf weight = tg_v_set(p[j]);
+            const int64_t row = at + j * step + i;
+            if (i == 0) tg_att_row_ahead(T, v, row, step, width);
+            for (int r = 0; r < TG_ATT_ROW_VECS; r++) {
+                const int64_t len = whole ? TG_LANES : tg_lanes_left(width - i - r * TG_LANES);
+                if (len > 0) sum[r] = tg_v_fma(weight, tg_v_load_part(T, v, row + r * TG_LANES, len), sum[r]);
+            }
+        }
+        for (int r = 0; r < TG_ATT_ROW_VECS && i + r * TG_LANES < width; r++)
+            tg_v_store(TENG_F32, out, i + r * TG_LANES, sum[r]);
+    }
+}
+
 /* Keys begin … end - 1 for the query head at q_at. */
 TG_INLINE void tg_att_row_head(teng_dtype T, const teng_kernel_args *args, const tg_attention_sizes *z,
                                int64_t q_at, int64_t k_at, int64_t begin, int64_t end, float *part)
@@ -72,6 +103,7 @@ TG_INLINE void tg_att_row_head(teng_dtype T, const teng_kernel_args *args, const
     _Alignas(64) float p[TG_ATT_ROW_KEYS];
     float max = -INFINITY, total = 0;
     for (int64_t j = 0; j < n; j++) {
+        tg_att_row_ahead(T, args->in[1], k_at + (begin + j) * step, step, z->width);
         p[j] = scale * tg_att_row_dot(T, args->in[0], args->in[1], q_at, k_at + (begin + j) * step, z->width);
         max = p[j] > max || isnan(p[j]) ? p[j] : max;
     }
@@ -84,14 +116,7 @@ TG_INLINE void tg_att_row_head(teng_dtype T, const teng_kernel_args *args, const
         sums += e;
     }
     total = tg_v_hsum(sums);
-    TG_VECTORS(i, len, 0, z->width)
-    {
-        tg_vf sum = {0};
-        for (int64_t j = 0; j < n; j++)
-            sum = tg_v_fma(tg_v_set(p[j]), tg_v_load_part(T, args->in[2], k_at + (begin + j) * step + i, len),
-                           sum);
-        tg_v_store(TENG_F32, part, i, sum);
-    }
+    tg_att_row_sum(T, args->in[2], k_at + begin * step, step, n, z->width, p, part);
     part[dp] = max;
     part[dp + 1] = total;
 }
@@ -125,7 +150,7 @@ static inline teng_status tg_att_run_row(const teng_kernel_args *args)
                   blocks = tg_att_row_blocks(z.keys) - seen;
     const int64_t part = tg_att_row_part(z.width), shared = z.heads / z.groups;
     float *parts = args->workspace;
-    const bool many = tg_att_worth_threads(&z);
+    const bool many = z.batch * z.heads * z.width * (z.keys - tg_attention_first(&z, 0)) >= TG_PARALLEL_MIN;
     TG_PARALLEL_FOR(many)
     for (int64_t u = 0; u < z.batch * z.groups * blocks; u++) {
         const int64_t g = u / blocks, block = u % blocks, k0 = (seen + block) * TG_ATT_ROW_KEYS;
