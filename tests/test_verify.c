@@ -61,8 +61,10 @@ static void test_holds(void **state)
         check_holds(families[i], true, (teng_precision){.level = TENG_O0});
         for (int level = TENG_O1; level <= TENG_AUTO; level++) {
             const bool pynative = (level + (int)i) % 2;
-            check_holds(families[i], pynative, (teng_precision){.level = level, .dtype = TENG_BF16});
-            check_holds(families[i], !pynative, (teng_precision){.level = level, .dtype = TENG_F16});
+            check_holds(families[i], pynative,
+                        (teng_precision){.level = (teng_precision_level)level, .dtype = TENG_BF16});
+            check_holds(families[i], !pynative,
+                        (teng_precision){.level = (teng_precision_level)level, .dtype = TENG_F16});
         }
     }
 }
