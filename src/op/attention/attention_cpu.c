@@ -58,10 +58,11 @@ static teng_status prepare(const teng_op_call *call, teng_prepared *out)
     return TENG_OK;
 }
 
-/* Scores become exponentials; the panel's maxima and totals go on. What no query of a register sees stays as
- * it is. */
-static void soften(const tg_att_tile *t, float *scores, const panel *p)
+/* Scores become exponentials, of pairs of keys; the panel's maxima and totals go on. What no query of a
+ * register sees stays as it is. */
+TG_INLINE void soften(bool pairs, const tg_att_tile *t, float *scores, const panel *p)
 {
+    const float factor = t->z->scale * TG_ATT_LOG2E;
     for (int64_t c = 0; c < TG_ATT_PANEL; c += TG_LANES) {
         const tg_vf before = tg_v_load(TENG_F32, p->max, c);
         tg_vf max = before, total = tg_v_set(0.0f);
@@ -69,17 +70,25 @@ static void soften(const tg_att_tile *t, float *scores, const panel *p)
         const bool full = tg_att_register_keys(t, c, &lo, &hi);
         for (int64_t j = lo; j < hi; j++) {
             tg_vf x = tg_v_load(TENG_F32, scores, j * TG_ATT_PANEL + c);
+            if (pairs) x *= factor;
             if (!full) {
                 const tg_vi seen = tg_att_mask(c, tg_att_col_lo(t, j), tg_att_col_hi(t, j));
                 x = tg_v_select(seen, x, tg_v_set(-INFINITY));
-                tg_v_store(TENG_F32, scores, j * TG_ATT_PANEL + c, x);
             }
             max = tg_v_max(max, x);
         }
-        for (int64_t j = lo; j < hi; j++) {
-            const tg_vf e = tg_att_exp2(tg_v_load(TENG_F32, scores, j * TG_ATT_PANEL + c) - max);
-            tg_v_store(TENG_F32, scores, j * TG_ATT_PANEL + c, e);
-            total += e;
+        for (int64_t j = lo; j < hi; j += 2) {
+            tg_vf e[2];
+            TG_ATT_UNROLL(2)
+            for (int r = 0; r < 2; r++) {
+                e[r] = tg_att_weight(pairs, tg_v_load(TENG_F32, scores, (j + r) * TG_ATT_PANEL + c), factor,
+                                     max);
+                if (!full)
+                    e[r] = (tg_vf)((tg_vi)e[r] &
+                                   tg_att_mask(c, tg_att_col_lo(t, j + r), tg_att_col_hi(t, j + r)));
+                total += e[r];
+            }
+            tg_att_store_keys(pairs, scores, TG_ATT_PANEL, j, c, e[0], e[1]);
         }
         const tg_vf fall = tg_att_exp2(before - max);
         tg_v_store(TENG_F32, p->fall, c, fall);
@@ -89,25 +98,27 @@ static void soften(const tg_att_tile *t, float *scores, const panel *p)
 }
 
 /* One block of keys for one panel of `queries` queries. */
-static void block(const tg_att_tile *t, int64_t queries, int64_t dp, const scratch *s, panel *p)
+TG_INLINE void block(bool pairs, const tg_att_tile *t, int64_t queries, int64_t dp, const scratch *s,
+                     panel *p)
 {
     const int64_t padded = tg_blocks(t->keys, TG_ATT_GROUP) * TG_ATT_GROUP;
-    tg_att_scores(t, padded, t->z->width, s->keys, dp, p->queries, s->scores);
-    soften(t, s->scores, p);
+    tg_att_scores(pairs, t, padded, t->z->width, s->keys, p->queries, s->scores);
+    soften(pairs, t, s->scores, p);
     for (int64_t i = 0; i < queries; i++)
         if (p->fall[i] != 1.0f)
             for (int64_t c = 0; c < dp; c += TG_LANES)
                 tg_v_store(TENG_F32, p->sums, i * dp + c,
                            tg_v_load(TENG_F32, p->sums, i * dp + c) * p->fall[i]);
-    tg_att_gather(t, queries, s->scores, s->values, dp, p->sums);
+    tg_att_gather(pairs, t, queries, s->scores, s->values, dp, p->sums);
 }
 
-static void begin_panel(const teng_kernel_args *args, const tg_attention_sizes *z, int64_t at,
-                        int64_t queries, int64_t dp, panel *p)
+TG_INLINE void begin_panel(bool pairs, const teng_kernel_args *args, const tg_attention_sizes *z, int64_t at,
+                           int64_t queries, int64_t dp, panel *p)
 {
-    tg_att_load(args->call->in[0].dtype, p->sums, dp, TG_ATT_PANEL, args->in[0], at, z->heads * z->width,
-                queries, z->width, 1.0f);
-    tg_att_transpose(p->queries, p->sums, dp, z->scale * TG_ATT_LOG2E);
+    tg_att_load_rows(pairs, args->call->in[0].dtype, p->sums, TG_ATT_PANEL, args->in[0], at,
+                     z->heads * z->width, queries, z->width);
+    tg_att_transpose(p->queries, p->sums, tg_att_width(tg_att_words(pairs, z->width)),
+                     pairs ? 1.0f : z->scale * TG_ATT_LOG2E);
     for (int64_t i = 0; i < TG_ATT_PANEL * dp; i += TG_LANES)
         tg_v_store(TENG_F32, p->sums, i, tg_v_set(0.0f));
     for (int64_t i = 0; i < TG_ATT_PANEL; i++) {
@@ -129,8 +140,8 @@ static void end_panel(const teng_kernel_args *args, const tg_attention_sizes *z,
 }
 
 /* Queries from q0 of head h, batch b. */
-static void piece(const teng_kernel_args *args, const tg_attention_sizes *z, int64_t b, int64_t h, int64_t q0,
-                  float *memory)
+TG_INLINE void piece_as(bool pairs, const teng_kernel_args *args, const tg_attention_sizes *z, int64_t b,
+                        int64_t h, int64_t q0, float *memory)
 {
     const teng_dtype dtype = args->call->in[0].dtype;
     const int64_t dp = tg_att_width(z->width), q_step = z->heads * z->width, k_step = z->groups * z->width;
@@ -142,26 +153,38 @@ static void piece(const teng_kernel_args *args, const tg_attention_sizes *z, int
     for (int64_t q = q0; q < q_end; q += TG_ATT_PANEL, panels++) {
         q_at[panels] = (b * z->rows + q) * q_step + h * z->width;
         queries[panels] = q_end - q < TG_ATT_PANEL ? q_end - q : TG_ATT_PANEL;
-        begin_panel(args, z, q_at[panels], queries[panels], dp, &s.panels[panels]);
+        begin_panel(pairs, args, z, q_at[panels], queries[panels], dp, &s.panels[panels]);
     }
     const int64_t keys_end = tg_attention_last(z, q_end - 1) + 1;
     for (int64_t k0 = tg_attention_first(z, q0) / KEYS * KEYS; k0 < keys_end; k0 += KEYS) {
         const int64_t keys = z->keys - k0 < KEYS ? z->keys - k0 : KEYS;
         const int64_t padded = tg_blocks(keys, TG_ATT_GROUP) * TG_ATT_GROUP;
-        tg_att_load(dtype, s.keys, dp, padded, args->in[1], k_base + k0 * k_step, k_step, keys, z->width,
-                    1.0f);
-        tg_att_load(dtype, s.values, dp, padded, args->in[2], k_base + k0 * k_step, k_step, keys, z->width,
-                    1.0f);
+        tg_att_load_rows(pairs, dtype, s.keys, padded, args->in[1], k_base + k0 * k_step, k_step, keys,
+                         z->width);
+        if (pairs)
+            tg_att_pair_rows(s.values, dp, padded, args->in[2], k_base + k0 * k_step, k_step, keys, z->width);
+        else
+            tg_att_load(dtype, s.values, dp, padded, args->in[2], k_base + k0 * k_step, k_step, keys,
+                        z->width);
         for (int p = 0; p < panels; p++) {
             const tg_att_tile t = {z, q0 + p * TG_ATT_PANEL, k0, keys};
             const int64_t last = t.q0 + queries[p] - 1;
             if (tg_attention_last(z, last) >= k0 && tg_attention_first(z, t.q0) < k0 + keys)
-                block(&t, queries[p], dp, &s, &s.panels[p]);
+                block(pairs, &t, queries[p], dp, &s, &s.panels[p]);
         }
     }
     float *lse = args->call->n_out > 1 ? (float *)args->out[1] + (b * z->heads + h) * z->rows + q0 : NULL;
     for (int p = 0; p < panels; p++)
         end_panel(args, z, q_at[p], lse ? lse + p * TG_ATT_PANEL : NULL, queries[p], dp, &s.panels[p]);
+}
+
+static void piece(const teng_kernel_args *args, const tg_attention_sizes *z, int64_t b, int64_t h, int64_t q0,
+                  float *memory)
+{
+    if (tg_att_pairs(args->call->in[0].dtype))
+        piece_as(true, args, z, b, h, q0, memory);
+    else
+        piece_as(false, args, z, b, h, q0, memory);
 }
 
 static teng_status run_pieces(const teng_kernel_args *args, const tg_attention_sizes *sizes)

@@ -34,36 +34,53 @@ typedef struct job {
     float *dq, *dk, *dv;        /* sums */
 } job;
 
+/* Without pairs a tile of rows serves all products, and weights lie where their scores did. */
 typedef struct buffers {
-    float *k, *v, *dk, *dv; /* [KEYS][dp] */
-    float *q, *dy, *dq;     /* [TG_ATT_PANEL][dp] */
-    float *q_t, *dy_t;      /* [dp][TG_ATT_PANEL], q scaled */
-    float *p, *ds;          /* [KEYS][TG_ATT_PANEL] */
-    float *lse, *delta;     /* [TG_ATT_PANEL], lse times log2 e */
+    float *k, *v, *dk, *dv;        /* rows: [KEYS][dp], k and v of pairs [KEYS][words] */
+    float *q, *dy, *dq;            /* rows: [TG_ATT_PANEL] */
+    float *k_sum, *q_sum, *dy_sum; /* the same for sums over keys, over queries: pair rows, or k, q, dy */
+    float *q_t, *dy_t;             /* [dp or words][TG_ATT_PANEL], q scaled but for pairs */
+    float *score, *dp;             /* [KEYS][TG_ATT_PANEL] */
+    float *p, *ds, *ds_keys;       /* weights for sums over queries, over keys */
+    float *lse, *delta;            /* [TG_ATT_PANEL], lse times log2 e */
 } buffers;
 
-static int64_t buffer_floats(int64_t dp)
+static int64_t buffer_floats(bool pairs, int64_t dp)
 {
-    return 4 * KEYS * dp + 5 * TG_ATT_PANEL * dp + 2 * KEYS * TG_ATT_PANEL + 2 * TG_ATT_PANEL;
+    const int64_t tiles = 4 * KEYS * dp + 5 * TG_ATT_PANEL * dp + 2 * KEYS * TG_ATT_PANEL + 2 * TG_ATT_PANEL;
+    return tiles + (pairs ? (KEYS / 2 + TG_ATT_PANEL) * dp + KEYS * TG_ATT_PANEL : 0);
 }
 
-static buffers buffers_at(float *f, int64_t dp)
+static float *take(float **free, int64_t n)
+{
+    float *start = *free;
+    *free += n;
+    return start;
+}
+
+static buffers buffers_at(float *f, bool pairs, int64_t dp)
 {
     const int64_t block = KEYS * dp, panel = TG_ATT_PANEL * dp, scores = KEYS * TG_ATT_PANEL;
-    float *q = f + 4 * block, *p = q + 5 * panel, *vectors = p + 2 * scores;
-    return (buffers){.k = f,
-                     .v = f + block,
-                     .dk = f + 2 * block,
-                     .dv = f + 3 * block,
-                     .q = q,
-                     .dy = q + panel,
-                     .dq = q + 2 * panel,
-                     .q_t = q + 3 * panel,
-                     .dy_t = q + 4 * panel,
-                     .p = p,
-                     .ds = p + scores,
-                     .lse = vectors,
-                     .delta = vectors + TG_ATT_PANEL};
+    buffers m = {.k = take(&f, block),
+                 .v = take(&f, block),
+                 .dk = take(&f, block),
+                 .dv = take(&f, block),
+                 .q = take(&f, panel),
+                 .dy = take(&f, panel),
+                 .dq = take(&f, panel),
+                 .q_t = take(&f, panel),
+                 .dy_t = take(&f, panel),
+                 .score = take(&f, scores),
+                 .dp = take(&f, scores),
+                 .lse = take(&f, TG_ATT_PANEL),
+                 .delta = take(&f, TG_ATT_PANEL)};
+    m.k_sum = pairs ? take(&f, block / 2) : m.k;
+    m.q_sum = pairs ? take(&f, panel / 2) : m.q;
+    m.dy_sum = pairs ? take(&f, panel / 2) : m.dy;
+    m.p = pairs ? take(&f, scores / 2) : m.score;
+    m.ds = pairs ? take(&f, scores / 2) : m.dp;
+    m.ds_keys = m.dp;
+    return m;
 }
 
 static teng_status prepare(const teng_op_call *call, teng_prepared *out)
@@ -72,7 +89,7 @@ static teng_status prepare(const teng_op_call *call, teng_prepared *out)
     if (!s) return TENG_MEMORY;
     s->threads = omp_get_max_threads();
     const tg_attention_sizes z = tg_attention_sizes_of(call);
-    int64_t floats = s->threads * buffer_floats(tg_att_width(z.width));
+    int64_t floats = s->threads * buffer_floats(tg_att_pairs(call->in[0].dtype), tg_att_width(z.width));
     s->delta_at = (size_t)floats;
     floats += z.batch * z.heads * z.rows;
     for (int i = 0; i < 3; i++) {
@@ -114,38 +131,50 @@ static bool holds(const job *j, int64_t panel, int64_t block)
 }
 
 /* ---- one tile ---- */
-/* p = 2^(score - lse), ds = p · (dp - delta) · scale; 0 where nothing is seen. In place. What no query of a
- * register sees stays as it is. */
-static void differentiate(const tg_att_tile *t, float scale, const buffers *m)
+/* p = 2^(score - lse), ds = p · (dp - delta) · scale; 0 where nothing is seen. What no query of a register
+ * sees stays as it is. */
+TG_INLINE void differentiate(bool pairs, const tg_att_tile *t, float scale, const buffers *m)
 {
     for (int64_t c = 0; c < TG_ATT_PANEL; c += TG_LANES) {
         const tg_vf lse = tg_v_load(TENG_F32, m->lse, c), delta = tg_v_load(TENG_F32, m->delta, c);
         int64_t lo, hi;
         const bool full = tg_att_register_keys(t, c, &lo, &hi);
-        for (int64_t i = lo; i < hi; i++) {
-            const int64_t at = i * TG_ATT_PANEL + c;
-            tg_vf p = tg_att_exp2(tg_v_load(TENG_F32, m->p, at) - lse);
-            tg_vf ds = p * (tg_v_load(TENG_F32, m->ds, at) - delta) * scale;
-            if (!full) {
-                const tg_vi seen = tg_att_mask(c, tg_att_col_lo(t, i), tg_att_col_hi(t, i));
-                p = (tg_vf)((tg_vi)p & seen);
-                ds = (tg_vf)((tg_vi)ds & seen);
+        for (int64_t i = lo; i < hi; i += 2) {
+            tg_vf p[2], ds[2];
+            TG_ATT_UNROLL(2)
+            for (int r = 0; r < 2; r++) {
+                const int64_t at = (i + r) * TG_ATT_PANEL + c;
+                p[r] = tg_att_weight(pairs, tg_v_load(TENG_F32, m->score, at), scale * TG_ATT_LOG2E, lse);
+                ds[r] = p[r] * (tg_v_load(TENG_F32, m->dp, at) - delta) * scale;
+                if (!full) {
+                    const tg_vi seen = tg_att_mask(c, tg_att_col_lo(t, i + r), tg_att_col_hi(t, i + r));
+                    p[r] = (tg_vf)((tg_vi)p[r] & seen);
+                    ds[r] = (tg_vf)((tg_vi)ds[r] & seen);
+                }
             }
-            tg_v_store(TENG_F32, m->p, at, p);
-            tg_v_store(TENG_F32, m->ds, at, ds);
+            tg_att_store_queries(pairs, m->p, TG_ATT_PANEL, i, c, p[0], p[1]);
+            tg_att_store_queries(pairs, m->ds, TG_ATT_PANEL, i, c, ds[0], ds[1]);
+            if (pairs) tg_att_store_keys(pairs, m->ds_keys, TG_ATT_PANEL, i, c, ds[0], ds[1]);
         }
     }
 }
 
-static void load_panel(const job *j, int64_t b, int64_t h, int64_t panel, bool sums, const buffers *m)
+TG_INLINE void load_panel(bool pairs, const job *j, int64_t b, int64_t h, int64_t panel, bool sums,
+                          const buffers *m)
 {
     const int64_t t = panel * TG_ATT_PANEL, n = panel_rows(j, panel), at = q_at(j, b, h, t),
-                  vec = (b * j->z.heads + h) * j->z.rows + t;
-    tg_att_load(j->dtype, m->q, j->dp, TG_ATT_PANEL, j->args->in[0], at, j->q_step, n, j->z.width, 1.0f);
-    tg_att_load(j->dtype, m->dy, j->dp, TG_ATT_PANEL, j->args->in[5], at, j->q_step, n, j->z.width, 1.0f);
-    tg_att_load(TENG_F32, m->dq, j->dp, TG_ATT_PANEL, j->dq, at, j->q_step, sums ? n : 0, j->z.width, 1.0f);
-    tg_att_transpose(m->q_t, m->q, j->dp, j->z.scale * TG_ATT_LOG2E);
-    tg_att_transpose(m->dy_t, m->dy, j->dp, 1.0f);
+                  vec = (b * j->z.heads + h) * j->z.rows + t, width = j->z.width;
+    const int64_t packed = tg_att_width(tg_att_words(pairs, width));
+    const void *q = j->args->in[0], *dy = j->args->in[5];
+    tg_att_load_rows(pairs, j->dtype, m->q, TG_ATT_PANEL, q, at, j->q_step, n, width);
+    tg_att_load_rows(pairs, j->dtype, m->dy, TG_ATT_PANEL, dy, at, j->q_step, n, width);
+    if (pairs) {
+        tg_att_pair_rows(m->q_sum, j->dp, TG_ATT_PANEL, q, at, j->q_step, n, width);
+        tg_att_pair_rows(m->dy_sum, j->dp, TG_ATT_PANEL, dy, at, j->q_step, n, width);
+    }
+    tg_att_load(TENG_F32, m->dq, j->dp, TG_ATT_PANEL, j->dq, at, j->q_step, sums ? n : 0, width);
+    tg_att_transpose(m->q_t, m->q, packed, pairs ? 1.0f : j->z.scale * TG_ATT_LOG2E);
+    tg_att_transpose(m->dy_t, m->dy, packed, 1.0f);
     const float *lse = (const float *)j->args->in[4] + vec;
     for (int64_t i = 0; i < TG_ATT_PANEL; i++) {
         m->lse[i] = i < n ? lse[i] * TG_ATT_LOG2E : 0.0f;
@@ -153,34 +182,45 @@ static void load_panel(const job *j, int64_t b, int64_t h, int64_t panel, bool s
     }
 }
 
-/* A block of keys against panels from … to - 1 of one head. */
-static void column(const job *j, int64_t b, int64_t h, int64_t block, int64_t from, int64_t to, bool sums,
-                   const buffers *m)
+TG_INLINE void column_as(bool pairs, const job *j, int64_t b, int64_t h, int64_t block, int64_t from,
+                         int64_t to, bool sums, const buffers *m)
 {
     const int64_t k0 = block * KEYS, keys = j->z.keys - k0 < KEYS ? j->z.keys - k0 : KEYS;
-    const int64_t padded = tg_blocks(keys, TG_ATT_GROUP) * TG_ATT_GROUP;
+    const int64_t padded = tg_blocks(keys, TG_ATT_GROUP) * TG_ATT_GROUP, width = j->z.width;
     const int64_t at = k_at(j, b, h / (j->z.heads / j->z.groups), k0);
-    tg_att_load(j->dtype, m->k, j->dp, padded, j->args->in[1], at, j->k_step, keys, j->z.width, 1.0f);
-    tg_att_load(j->dtype, m->v, j->dp, padded, j->args->in[2], at, j->k_step, keys, j->z.width, 1.0f);
-    tg_att_load(TENG_F32, m->dk, j->dp, padded, j->dk, at, j->k_step, sums ? keys : 0, j->z.width, 1.0f);
-    tg_att_load(TENG_F32, m->dv, j->dp, padded, j->dv, at, j->k_step, sums ? keys : 0, j->z.width, 1.0f);
+    const void *k = j->args->in[1];
+    tg_att_load_rows(pairs, j->dtype, m->k, padded, k, at, j->k_step, keys, width);
+    tg_att_load_rows(pairs, j->dtype, m->v, padded, j->args->in[2], at, j->k_step, keys, width);
+    if (pairs) tg_att_pair_rows(m->k_sum, j->dp, padded, k, at, j->k_step, keys, width);
+    tg_att_load(TENG_F32, m->dk, j->dp, padded, j->dk, at, j->k_step, sums ? keys : 0, width);
+    tg_att_load(TENG_F32, m->dv, j->dp, padded, j->dv, at, j->k_step, sums ? keys : 0, width);
     for (int64_t panel = from; panel < to; panel++) {
         int64_t lo, hi;
         blocks_of(j, panel, &lo, &hi);
         if (block < lo || block >= hi) continue;
         const tg_att_tile t = {&j->z, panel * TG_ATT_PANEL, k0, keys};
         const int64_t rows = panel_rows(j, panel);
-        load_panel(j, b, h, panel, block > lo, m);
-        tg_att_scores(&t, padded, j->z.width, m->k, j->dp, m->q_t, m->p);
-        tg_att_scores(&t, padded, j->z.width, m->v, j->dp, m->dy_t, m->ds);
-        differentiate(&t, j->z.scale, m);
-        tg_att_scatter(&t, padded, m->p, m->dy, j->dp, m->dv);
-        tg_att_scatter(&t, padded, m->ds, m->q, j->dp, m->dk);
-        tg_att_gather(&t, rows, m->ds, m->k, j->dp, m->dq);
-        tg_att_store(TENG_F32, j->dq, q_at(j, b, h, t.q0), j->q_step, m->dq, j->dp, rows, j->z.width, NULL);
+        load_panel(pairs, j, b, h, panel, block > lo, m);
+        tg_att_scores(pairs, &t, padded, width, m->k, m->q_t, m->score);
+        tg_att_scores(pairs, &t, padded, width, m->v, m->dy_t, m->dp);
+        differentiate(pairs, &t, j->z.scale, m);
+        tg_att_scatter(pairs, &t, padded, m->p, m->dy_sum, j->dp, m->dv);
+        tg_att_scatter(pairs, &t, padded, m->ds, m->q_sum, j->dp, m->dk);
+        tg_att_gather(pairs, &t, rows, m->ds_keys, m->k_sum, j->dp, m->dq);
+        tg_att_store(TENG_F32, j->dq, q_at(j, b, h, t.q0), j->q_step, m->dq, j->dp, rows, width, NULL);
     }
-    tg_att_store(TENG_F32, j->dk, at, j->k_step, m->dk, j->dp, keys, j->z.width, NULL);
-    tg_att_store(TENG_F32, j->dv, at, j->k_step, m->dv, j->dp, keys, j->z.width, NULL);
+    tg_att_store(TENG_F32, j->dk, at, j->k_step, m->dk, j->dp, keys, width, NULL);
+    tg_att_store(TENG_F32, j->dv, at, j->k_step, m->dv, j->dp, keys, width, NULL);
+}
+
+/* A block of keys against panels from … to - 1 of one head. */
+static void column(const job *j, int64_t b, int64_t h, int64_t block, int64_t from, int64_t to, bool sums,
+                   const buffers *m)
+{
+    if (tg_att_pairs(j->dtype))
+        column_as(true, j, b, h, block, from, to, sums, m);
+    else
+        column_as(false, j, b, h, block, from, to, sums, m);
 }
 
 /* Panels lo … hi - 1 see keys of the block: whether they do changes at most twice as panels go up. */
@@ -222,7 +262,9 @@ static void zero_unseen(const job *j)
 
 static buffers own_buffers(const job *j)
 {
-    return buffers_at((float *)j->args->workspace + omp_get_thread_num() * buffer_floats(j->dp), j->dp);
+    const bool pairs = tg_att_pairs(j->dtype);
+    float *all = j->args->workspace;
+    return buffers_at(all + omp_get_thread_num() * buffer_floats(pairs, j->dp), pairs, j->dp);
 }
 
 static void by_pairs(const job *j, int threads)

@@ -8,7 +8,7 @@
 #define TG_OP_ATTENTION_TILE_H
 
 #include "op/attention/attention.h"
-#include "op/cpu_rows.h"
+#include "op/attention/attention_pairs.h"
 
 #define TG_ATT_PANEL 64
 #define TG_ATT_GROUP 8 /* rows that a product takes at once; tiles have a multiple of it */
@@ -25,12 +25,6 @@
 #else
 #define TG_ATT_UNROLL(n) TG_PRAGMA(GCC unroll n)
 #endif
-
-/* Elements of a packed row. */
-TG_INLINE int64_t tg_att_width(int64_t width)
-{
-    return tg_blocks(width, TG_LANES) * TG_LANES;
-}
 
 /* A million multiplications and more: tens of microseconds. */
 TG_INLINE bool tg_att_worth_threads(const tg_attention_sizes *z)
@@ -53,24 +47,49 @@ TG_INLINE tg_vf tg_att_exp2(tg_vf x)
     return (tg_vf)((tg_vi)p + (__builtin_convertvector(n, tg_vi) << 23));
 }
 
+/* The same for weights that become bf16: 3e-6, in fewer steps. Adding 1.5 · 2^23 rounds and leaves n in the
+ * lowest bits. */
+TG_INLINE tg_vf tg_att_exp2_short(tg_vf x)
+{
+    static const float c[] = {0.69312419339f, 0.24024098611f, 0.055906424843f, 0.0095828531023f};
+    x = tg_v_max(tg_v_set(-127.0f), x);
+    const tg_vf n = x + 0x1.8p23f, r = x - (n - 0x1.8p23f),
+                p = tg_v_fma(r, tg_v_poly(r, c, 4), tg_v_set(1.0f));
+    return (tg_vf)((tg_vi)p + ((tg_vi)n << 23));
+}
+/* 2^(score · factor - top); without pairs the factor is in the score already. */
+TG_INLINE tg_vf tg_att_weight(bool pairs, tg_vf score, float factor, tg_vf top)
+{
+    return pairs ? tg_att_exp2_short(tg_v_fma(score, tg_v_set(factor), -top)) : tg_att_exp2(score - top);
+}
+
 /* ---- rows in and out ---- */
-/* dst[rows][dp] = factor · rows of `width` elements that lie `step` apart from element `at`; dst rows up to
- * `padded` and the ends of rows are 0. */
+/* dst[rows][dp] = rows of `width` elements that lie `step` apart from element `at`; dst rows up to `padded`
+ * and the ends of rows are 0. */
 TG_INLINE void tg_att_load_as(teng_dtype T, float *dst, int64_t dp, int64_t padded, const void *src,
-                              int64_t at, int64_t step, int64_t rows, int64_t width, float factor)
+                              int64_t at, int64_t step, int64_t rows, int64_t width)
 {
     for (int64_t r = 0; r < rows; r++)
         TG_VECTORS(i, len, 0, width)
         {
-            tg_v_store(TENG_F32, dst, r * dp + i, tg_v_load_part(T, src, at + r * step + i, len) * factor);
+            tg_v_store(TENG_F32, dst, r * dp + i, tg_v_load_part(T, src, at + r * step + i, len));
         }
     for (int64_t i = rows * dp; i < padded * dp; i += TG_LANES)
         tg_v_store(TENG_F32, dst, i, tg_v_set(0.0f));
 }
 static inline void tg_att_load(teng_dtype dtype, float *dst, int64_t dp, int64_t padded, const void *src,
-                               int64_t at, int64_t step, int64_t rows, int64_t width, float factor)
+                               int64_t at, int64_t step, int64_t rows, int64_t width)
 {
-    TG_FLOAT_SWITCH(dtype, T, tg_att_load_as(T, dst, dp, padded, src, at, step, rows, width, factor));
+    TG_FLOAT_SWITCH(dtype, T, tg_att_load_as(T, dst, dp, padded, src, at, step, rows, width));
+}
+/* As f32 or as pairs. */
+static inline void tg_att_load_rows(bool pairs, teng_dtype dtype, float *dst, int64_t padded, const void *src,
+                                    int64_t at, int64_t step, int64_t rows, int64_t width)
+{
+    if (pairs)
+        tg_att_copy_rows(dst, padded, src, at, step, rows, width);
+    else
+        tg_att_load(dtype, dst, tg_att_width(width), padded, src, at, step, rows, width);
 }
 /* The way back: row r times factor[r] (NULL: 1). */
 TG_INLINE void tg_att_store_as(teng_dtype T, void *dst, int64_t at, int64_t step, const float *src,
@@ -114,7 +133,12 @@ static inline void tg_att_transpose(float *dst, const float *src, int64_t dp, fl
             tg_vf a[TG_LANES], b[TG_LANES];
             TG_ATT_UNROLL(16)
             for (int i = 0; i < TG_LANES; i++)
-                a[i] = tg_v_load(TENG_F32, src, (row + i) * dp + col) * factor;
+                a[i] = tg_v_load(TENG_F32, src, (row + i) * dp + col);
+            if (factor != 1.0f) {
+                TG_ATT_UNROLL(16)
+                for (int i = 0; i < TG_LANES; i++)
+                    a[i] *= factor;
+            }
             TG_ATT_UNROLL(4)
             for (int round = 1; round < TG_LANES; round *= 2) {
                 TG_ATT_UNROLL(8)
@@ -134,9 +158,10 @@ static inline void tg_att_transpose(float *dst, const float *src, int64_t dp, fl
 typedef enum tg_att_mode { TG_ATT_SET, TG_ATT_ADD } tg_att_mode;
 
 /* C[rows × vecs registers] = [C +] Σ over l < depth of A[r][l] · B[l]: A[r][l] is a[r * lda + l], or a[l *
- * lda + r] when it lies transposed. All but the pointers and depth are constants at each call. */
-TG_INLINE void tg_att_kernel(int rows, int vecs, bool trans, tg_att_mode mode, const float *a, int64_t lda,
-                             const float *b, int64_t ldb, int64_t depth, float *c, int64_t ldc)
+ * lda + r] when it lies transposed; a float, or a word of pairs. All but the pointers and depth are constants
+ * at each call. */
+TG_INLINE void tg_att_kernel(bool pairs, int rows, int vecs, bool trans, tg_att_mode mode, const float *a,
+                             int64_t lda, const float *b, int64_t ldb, int64_t depth, float *c, int64_t ldc)
 {
     tg_vf sum[TG_ATT_ROWS][TG_ATT_VECS];
     TG_ATT_UNROLL(8)
@@ -152,10 +177,10 @@ TG_INLINE void tg_att_kernel(int rows, int vecs, bool trans, tg_att_mode mode, c
             right[v] = tg_v_load(TENG_F32, b, l * ldb + v * TG_LANES);
         TG_ATT_UNROLL(8)
         for (int r = 0; r < rows; r++) {
-            const tg_vf left = tg_v_set(trans ? a[l * lda + r] : a[r * lda + l]);
+            const tg_vf left = tg_att_spread(a + (trans ? l * lda + r : r * lda + l));
             TG_ATT_UNROLL(3)
             for (int v = 0; v < vecs; v++)
-                sum[r][v] = tg_v_fma(left, right[v], sum[r][v]);
+                sum[r][v] = tg_att_multiply(pairs, left, right[v], sum[r][v]);
         }
     }
     TG_ATT_UNROLL(8)
@@ -167,21 +192,21 @@ TG_INLINE void tg_att_kernel(int rows, int vecs, bool trans, tg_att_mode mode, c
 }
 
 /* The same for TG_ATT_GROUP rows and any number of registers. */
-TG_INLINE void tg_att_group(bool trans, tg_att_mode mode, const float *a, int64_t lda, const float *b,
-                            int64_t ldb, int64_t depth, float *c, int64_t ldc, int64_t vecs)
+TG_INLINE void tg_att_group(bool pairs, bool trans, tg_att_mode mode, const float *a, int64_t lda,
+                            const float *b, int64_t ldb, int64_t depth, float *c, int64_t ldc, int64_t vecs)
 {
     for (int r = 0; r < TG_ATT_GROUP; r += TG_ATT_ROWS) {
         const float *ar = a + (trans ? r : r * lda);
         float *cr = c + r * ldc;
         int64_t v = 0;
         for (; vecs - v == 3 || vecs - v > 4; v += 3)
-            tg_att_kernel(TG_ATT_ROWS, 3, trans, mode, ar, lda, b + v * TG_LANES, ldb, depth,
+            tg_att_kernel(pairs, TG_ATT_ROWS, 3, trans, mode, ar, lda, b + v * TG_LANES, ldb, depth,
                           cr + v * TG_LANES, ldc);
         for (; vecs - v >= 2; v += 2)
-            tg_att_kernel(TG_ATT_ROWS, 2, trans, mode, ar, lda, b + v * TG_LANES, ldb, depth,
+            tg_att_kernel(pairs, TG_ATT_ROWS, 2, trans, mode, ar, lda, b + v * TG_LANES, ldb, depth,
                           cr + v * TG_LANES, ldc);
         if (v < vecs)
-            tg_att_kernel(TG_ATT_ROWS, 1, trans, mode, ar, lda, b + v * TG_LANES, ldb, depth,
+            tg_att_kernel(pairs, TG_ATT_ROWS, 1, trans, mode, ar, lda, b + v * TG_LANES, ldb, depth,
                           cr + v * TG_LANES, ldc);
     }
 }
@@ -249,44 +274,51 @@ TG_INLINE tg_vi tg_att_mask(int64_t c, int64_t lo, int64_t hi)
     return (lane >= (int32_t)(lo - c)) & (lane < (int32_t)(hi - c));
 }
 
-/* scores[padded][TG_ATT_PANEL] = rows[padded][dp] · queries, which are [dp][TG_ATT_PANEL]; registers of which
- * nothing is seen are left as they are. */
-static inline void tg_att_scores(const tg_att_tile *t, int64_t padded, int64_t width, const float *rows,
-                                 int64_t dp, const float *queries, float *scores)
+/* The three products, of f32 tiles or of pair tiles with words for floats. */
+
+/* scores[padded][TG_ATT_PANEL] = rows[padded][words of width] · queries, which are [words][TG_ATT_PANEL];
+ * registers of which nothing is seen are left as they are. */
+TG_INLINE void tg_att_scores(bool pairs, const tg_att_tile *t, int64_t padded, int64_t width,
+                             const float *rows, const float *queries, float *scores)
 {
+    const int64_t words = tg_att_words(pairs, width), step = tg_att_width(words);
     for (int64_t j = 0; j < padded; j += TG_ATT_GROUP) {
         int64_t lo, hi;
         tg_att_group_cols(t, j, &lo, &hi);
         lo = lo / TG_LANES;
         hi = tg_blocks(hi, TG_LANES);
         if (lo < hi)
-            tg_att_group(false, TG_ATT_SET, rows + j * dp, dp, queries + lo * TG_LANES, TG_ATT_PANEL, width,
-                         scores + j * TG_ATT_PANEL + lo * TG_LANES, TG_ATT_PANEL, hi - lo);
+            tg_att_group(pairs, false, TG_ATT_SET, rows + j * step, step, queries + lo * TG_LANES,
+                         TG_ATT_PANEL, words, scores + j * TG_ATT_PANEL + lo * TG_LANES, TG_ATT_PANEL,
+                         hi - lo);
     }
 }
 
 /* out[i] += Σ over keys of weights[key][i] · rows[key], for the first `queries` columns of the panel. */
-static inline void tg_att_gather(const tg_att_tile *t, int64_t queries, const float *weights,
-                                 const float *rows, int64_t dp, float *out)
+TG_INLINE void tg_att_gather(bool pairs, const tg_att_tile *t, int64_t queries, const float *weights,
+                             const float *rows, int64_t dp, float *out)
 {
     for (int64_t i = 0; i < queries; i += TG_ATT_GROUP) {
-        const int64_t lo = tg_att_key_lo(t, i), hi = tg_att_key_hi(t, i + TG_ATT_GROUP - 1);
-        if (lo < hi)
-            tg_att_group(true, TG_ATT_ADD, weights + lo * TG_ATT_PANEL + i, TG_ATT_PANEL, rows + lo * dp, dp,
-                         hi - lo, out + i * dp, dp, dp / TG_LANES);
+        const int64_t first = tg_att_key_lo(t, i), end = tg_att_key_hi(t, i + TG_ATT_GROUP - 1);
+        const int64_t lo = pairs ? first / 2 : first, hi = tg_att_words(pairs, end);
+        if (first < end)
+            tg_att_group(pairs, true, TG_ATT_ADD, weights + lo * TG_ATT_PANEL + i, TG_ATT_PANEL,
+                         rows + lo * dp, dp, hi - lo, out + i * dp, dp, dp / TG_LANES);
     }
 }
 
 /* out[key] += Σ over the panel's queries of weights[key][i] · queries[i]. */
-static inline void tg_att_scatter(const tg_att_tile *t, int64_t padded, const float *weights,
-                                  const float *queries, int64_t dp, float *out)
+TG_INLINE void tg_att_scatter(bool pairs, const tg_att_tile *t, int64_t padded, const float *weights,
+                              const float *queries, int64_t dp, float *out)
 {
+    const int64_t step = tg_att_words(pairs, TG_ATT_PANEL);
     for (int64_t j = 0; j < padded; j += TG_ATT_GROUP) {
-        int64_t lo, hi;
-        tg_att_group_cols(t, j, &lo, &hi);
-        if (lo < hi)
-            tg_att_group(false, TG_ATT_ADD, weights + j * TG_ATT_PANEL + lo, TG_ATT_PANEL, queries + lo * dp,
-                         dp, hi - lo, out + j * dp, dp, dp / TG_LANES);
+        int64_t first, end;
+        tg_att_group_cols(t, j, &first, &end);
+        const int64_t lo = pairs ? first / 2 : first, hi = tg_att_words(pairs, end);
+        if (first < end)
+            tg_att_group(pairs, false, TG_ATT_ADD, weights + j * step + lo, step, queries + lo * dp, dp,
+                         hi - lo, out + j * dp, dp, dp / TG_LANES);
     }
 }
 

@@ -1,0 +1,128 @@
+/*
+ * bf16 tiles as pairs, for CPUs that multiply two bf16 a lane and add both products to an f32 sum
+ * (AVX512-BF16). A word is two elements that follow on along the sum: of a row as it lies in memory (keys and
+ * values for scores, weights for sums over queries), or of one column in two rows (pair rows). A pair tile is
+ * laid out as an f32 tile is, a word for a float, at half the depth, so the products of attention_tile.h take
+ * both. On other CPUs bf16 is converted to f32 tiles and all but tg_att_pairs is unused. Include in x_cpu.c
+ * files only.
+ */
+#ifndef TG_OP_ATTENTION_PAIRS_H
+#define TG_OP_ATTENTION_PAIRS_H
+
+#include "op/cpu_rows.h"
+
+#if defined(TG_V512) && defined(__AVX512BF16__)
+#define TG_ATT_BF16 true
+#else
+#define TG_ATT_BF16 false
+#endif
+
+TG_INLINE bool tg_att_pairs(teng_dtype dtype)
+{
+    return TG_ATT_BF16 && dtype == TENG_BF16;
+}
+/* Floats, or words, of a packed row. */
+TG_INLINE int64_t tg_att_width(int64_t width)
+{
+    return tg_blocks(width, TG_LANES) * TG_LANES;
+}
+/* Words of n elements along the sum. */
+TG_INLINE int64_t tg_att_words(bool pairs, int64_t n)
+{
+    return pairs ? (n + 1) / 2 : n;
+}
+
+/* A word in all lanes; a load that changes no bit. */
+TG_INLINE tg_vf tg_att_spread(const float *word)
+{
+    int32_t bits;
+    memcpy(&bits, word, sizeof bits);
+    return (tg_vf)((tg_vi){0} + bits);
+}
+/* c + a·b, of pairs: c + a0·b0 + a1·b1. */
+TG_INLINE tg_vf tg_att_multiply(bool pairs, tg_vf a, tg_vf b, tg_vf c)
+{
+#if TG_ATT_BF16
+    if (pairs) return (tg_vf)_mm512_dpbf16_ps((__m512)c, (__m512bh)a, (__m512bh)b);
+#endif
+    (void)pairs;
+    return tg_v_fma(a, b, c);
+}
+
+/* dst[rows][words of width, packed] = rows of `width` bf16 that lie `step` apart from element `at`; dst rows
+ * up to `padded` and the ends of rows are 0. */
+static inline void tg_att_copy_rows(float *dst, int64_t padded, const void *src, int64_t at, int64_t step,
+                                    int64_t rows, int64_t width)
+{
+    const int64_t wp = tg_att_width(tg_att_words(true, width));
+    for (int64_t r = 0; r < padded; r++)
+        for (int64_t i = 0; i < 2 * wp; i += TG_LANES) {
+            const int64_t len = r < rows ? tg_lanes_left(width - i) : 0;
+            const uint16_t *from = (const uint16_t *)src + at + r * step + i;
+            tg_vh h = {0};
+            if (len == TG_LANES)
+                memcpy(&h, from, sizeof h);
+            else if (len > 0)
+                memcpy(&h, from, (size_t)len * sizeof *from);
+            memcpy((uint16_t *)(dst + r * wp) + i, &h, sizeof h);
+        }
+}
+
+/* dst[padded / 2][dp]: the same rows two by two, a word of each column. */
+static inline void tg_att_pair_rows(float *dst, int64_t dp, int64_t padded, const void *src, int64_t at,
+                                    int64_t step, int64_t rows, int64_t width)
+{
+    for (int64_t r = 0; r < padded; r += 2)
+        for (int64_t i = 0; i < dp; i += TG_LANES) {
+            const int64_t len = tg_lanes_left(width - i);
+            tg_vf a = {0}, b = {0}; /* an f32 holds a bf16 in its upper half */
+            if (r < rows) a = tg_v_load_part(TENG_BF16, src, at + r * step + i, len);
+            if (r + 1 < rows) b = tg_v_load_part(TENG_BF16, src, at + (r + 1) * step + i, len);
+            tg_v_store(TENG_F32, dst, r / 2 * dp + i, (tg_vf)((tg_vu)a >> 16 | (tg_vu)b));
+        }
+}
+
+#if TG_ATT_BF16
+/* Registers of one column in two rows, rounded to bf16: the first row's elements, then the other's. */
+TG_INLINE __m512i tg_att_round(tg_vf a, tg_vf b)
+{
+    return (__m512i)_mm512_cvtne2ps_pbh((__m512)b, (__m512)a);
+}
+#endif
+
+/* Weights at register c of keys j and j + 1, j even: f32, or a pair row, [keys / 2][panel]. */
+TG_INLINE void tg_att_store_keys(bool pairs, float *weights, int64_t panel, int64_t j, int64_t c, tg_vf a,
+                                 tg_vf b)
+{
+#if TG_ATT_BF16
+    static const uint16_t order[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                                       8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    if (pairs) {
+        const __m512i words = _mm512_permutexvar_epi16(_mm512_loadu_si512(order), tg_att_round(a, b));
+        _mm512_storeu_si512(weights + j / 2 * panel + c, words);
+        return;
+    }
+#endif
+    (void)pairs;
+    tg_v_store(TENG_F32, weights, j * panel + c, a);
+    tg_v_store(TENG_F32, weights, (j + 1) * panel + c, b);
+}
+/* The same as rows: f32, or bf16, [keys][panel / 2]. */
+TG_INLINE void tg_att_store_queries(bool pairs, float *weights, int64_t panel, int64_t j, int64_t c, tg_vf a,
+                                    tg_vf b)
+{
+#if TG_ATT_BF16
+    if (pairs) {
+        const __m512i rows = tg_att_round(a, b);
+        _mm256_storeu_si256((void *)(weights + (j * panel + c) / 2), _mm512_castsi512_si256(rows));
+        _mm256_storeu_si256((void *)(weights + ((j + 1) * panel + c) / 2),
+                            _mm512_extracti64x4_epi64(rows, 1));
+        return;
+    }
+#endif
+    (void)pairs;
+    tg_v_store(TENG_F32, weights, j * panel + c, a);
+    tg_v_store(TENG_F32, weights, (j + 1) * panel + c, b);
+}
+
+#endif
