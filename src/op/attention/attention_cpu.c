@@ -161,11 +161,8 @@ TG_INLINE void piece_as(bool pairs, const teng_kernel_args *args, const tg_atten
         const int64_t padded = tg_blocks(keys, TG_ATT_GROUP) * TG_ATT_GROUP;
         tg_att_load_rows(pairs, dtype, s.keys, padded, args->in[1], k_base + k0 * k_step, k_step, keys,
                          z->width);
-        if (pairs)
-            tg_att_pair_rows(s.values, dp, padded, args->in[2], k_base + k0 * k_step, k_step, keys, z->width);
-        else
-            tg_att_load(dtype, s.values, dp, padded, args->in[2], k_base + k0 * k_step, k_step, keys,
-                        z->width);
+        tg_att_load_pairs(pairs, dtype, s.values, padded, args->in[2], k_base + k0 * k_step, k_step, keys,
+                          z->width);
         for (int p = 0; p < panels; p++) {
             const tg_att_tile t = {z, q0 + p * TG_ATT_PANEL, k0, keys};
             const int64_t last = t.q0 + queries[p] - 1;

@@ -6,13 +6,13 @@
  * keeps a block's dk and dv in cache; with few pairs, tiles on an antidiagonal (panel + block = step) touch
  * different rows, so they run side by side, step by step.
  *
- * Sums are f32: in the outputs themselves, or in the workspace when those have 16 bits.
+ * Sums are f32: in the outputs themselves, or, when those have 16 bits, packed in the workspace, where tiles
+ * add to them in place; the last tile of a row rounds it.
  */
 #include "base/fail.h"
 #include "base/mem.h"
 #include "op/attention/attention_tile.h"
 #include "op/cpu_kernel.h"
-#include "tensor/desc.h"
 
 #include <omp.h>
 
@@ -20,8 +20,7 @@
 
 typedef struct grad_state {
     int threads;
-    size_t delta_at,
-        sums_at[3]; /* in the workspace, after the buffers of the threads; sums of 16-bit outputs only */
+    size_t delta_at, sums_at[3]; /* in the workspace, after the buffers of the threads */
 } grad_state;
 
 typedef struct job {
@@ -31,7 +30,8 @@ typedef struct job {
     int64_t dp, q_step, k_step; /* elements of a packed row; from one row of a head to the next */
     int64_t panels, blocks;     /* of queries, of keys */
     float *delta;               /* [batch][heads][rows]: Σ dy · y */
-    float *dq, *dk, *dv;        /* sums */
+    bool narrow;                /* outputs of 16 bits */
+    float *dq, *dk, *dv; /* sums: of narrow outputs [batch][heads or groups][rows or keys, padded][dp] */
 } job;
 
 /* Without pairs a tile of rows serves all products, and weights lie where their scores did. */
@@ -44,6 +44,12 @@ typedef struct buffers {
     float *p, *ds, *ds_keys;       /* weights for sums over queries, over keys */
     float *lse, *delta;            /* [TG_ATT_PANEL], lse times log2 e */
 } buffers;
+
+/* Rows that products write. */
+static int64_t pad(int64_t rows)
+{
+    return tg_blocks(rows, TG_ATT_GROUP) * TG_ATT_GROUP;
+}
 
 static int64_t buffer_floats(bool pairs, int64_t dp)
 {
@@ -94,7 +100,8 @@ static teng_status prepare(const teng_op_call *call, teng_prepared *out)
     floats += z.batch * z.heads * z.rows;
     for (int i = 0; i < 3; i++) {
         s->sums_at[i] = (size_t)floats;
-        if (call->in[0].dtype != TENG_F32) floats += tg_desc_numel(&call->out[i]);
+        if (call->in[0].dtype != TENG_F32)
+            floats += z.batch * (i ? z.groups * pad(z.keys) : z.heads * pad(z.rows)) * tg_att_width(z.width);
     }
     *out = (teng_prepared){s, (size_t)floats * sizeof(float)};
     return TENG_OK;
@@ -130,6 +137,12 @@ static bool holds(const job *j, int64_t panel, int64_t block)
     return block >= lo && block < hi;
 }
 
+/* A block of keys against panels from … to - 1 of one head. */
+typedef struct column_work {
+    int64_t batch, head, block, from, to;
+    bool started, done; /* the block's dk and dv hold sums of tiles before; get no more */
+} column_work;
+
 /* ---- one tile ---- */
 /* p = 2^(score - lse), ds = p · (dp - delta) · scale; 0 where nothing is seen. What no query of a register
  * sees stays as it is. */
@@ -159,8 +172,26 @@ TG_INLINE void differentiate(bool pairs, const tg_att_tile *t, float scale, cons
     }
 }
 
-TG_INLINE void load_panel(bool pairs, const job *j, int64_t b, int64_t h, int64_t panel, bool sums,
-                          const buffers *m)
+/* Sums of n rows, which begin at element `at` of the output and at row `packed` of narrow sums: where they
+ * lie, or a tile with what the output holds. */
+static float *begin_sums(const job *j, float *sums, float *tile, int64_t at, int64_t step, int64_t packed,
+                         int64_t n, bool started)
+{
+    if (!j->narrow) {
+        tg_att_load(TENG_F32, tile, j->dp, pad(n), sums, at, step, started ? n : 0, j->z.width);
+        return tile;
+    }
+    float *rows = sums + packed * j->dp;
+    if (!started) memset(rows, 0, (size_t)(pad(n) * j->dp) * sizeof *rows);
+    return rows;
+}
+static void end_sums(const job *j, const float *rows, void *out, int64_t at, int64_t step, int64_t n,
+                     bool done)
+{
+    if (!j->narrow || done) tg_att_store(j->dtype, out, at, step, rows, j->dp, n, j->z.width, NULL);
+}
+
+TG_INLINE void load_panel(bool pairs, const job *j, int64_t b, int64_t h, int64_t panel, const buffers *m)
 {
     const int64_t t = panel * TG_ATT_PANEL, n = panel_rows(j, panel), at = q_at(j, b, h, t),
                   vec = (b * j->z.heads + h) * j->z.rows + t, width = j->z.width;
@@ -169,10 +200,9 @@ TG_INLINE void load_panel(bool pairs, const job *j, int64_t b, int64_t h, int64_
     tg_att_load_rows(pairs, j->dtype, m->q, TG_ATT_PANEL, q, at, j->q_step, n, width);
     tg_att_load_rows(pairs, j->dtype, m->dy, TG_ATT_PANEL, dy, at, j->q_step, n, width);
     if (pairs) {
-        tg_att_pair_rows(m->q_sum, j->dp, TG_ATT_PANEL, q, at, j->q_step, n, width);
-        tg_att_pair_rows(m->dy_sum, j->dp, TG_ATT_PANEL, dy, at, j->q_step, n, width);
+        tg_att_load_pairs(true, j->dtype, m->q_sum, TG_ATT_PANEL, q, at, j->q_step, n, width);
+        tg_att_load_pairs(true, j->dtype, m->dy_sum, TG_ATT_PANEL, dy, at, j->q_step, n, width);
     }
-    tg_att_load(TENG_F32, m->dq, j->dp, TG_ATT_PANEL, j->dq, at, j->q_step, sums ? n : 0, width);
     tg_att_transpose(m->q_t, m->q, packed, pairs ? 1.0f : j->z.scale * TG_ATT_LOG2E);
     tg_att_transpose(m->dy_t, m->dy, packed, 1.0f);
     const float *lse = (const float *)j->args->in[4] + vec;
@@ -182,45 +212,45 @@ TG_INLINE void load_panel(bool pairs, const job *j, int64_t b, int64_t h, int64_
     }
 }
 
-TG_INLINE void column_as(bool pairs, const job *j, int64_t b, int64_t h, int64_t block, int64_t from,
-                         int64_t to, bool sums, const buffers *m)
+TG_INLINE void column_as(bool pairs, const job *j, const column_work *w, const buffers *m)
 {
-    const int64_t k0 = block * KEYS, keys = j->z.keys - k0 < KEYS ? j->z.keys - k0 : KEYS;
-    const int64_t padded = tg_blocks(keys, TG_ATT_GROUP) * TG_ATT_GROUP, width = j->z.width;
-    const int64_t at = k_at(j, b, h / (j->z.heads / j->z.groups), k0);
+    const tg_attention_sizes *z = &j->z;
+    const int64_t k0 = w->block * KEYS, keys = z->keys - k0 < KEYS ? z->keys - k0 : KEYS, padded = pad(keys);
+    const int64_t group = w->head / (z->heads / z->groups), at = k_at(j, w->batch, group, k0),
+                  packed = (w->batch * z->groups + group) * pad(z->keys) + k0;
     const void *k = j->args->in[1];
-    tg_att_load_rows(pairs, j->dtype, m->k, padded, k, at, j->k_step, keys, width);
-    tg_att_load_rows(pairs, j->dtype, m->v, padded, j->args->in[2], at, j->k_step, keys, width);
-    if (pairs) tg_att_pair_rows(m->k_sum, j->dp, padded, k, at, j->k_step, keys, width);
-    tg_att_load(TENG_F32, m->dk, j->dp, padded, j->dk, at, j->k_step, sums ? keys : 0, width);
-    tg_att_load(TENG_F32, m->dv, j->dp, padded, j->dv, at, j->k_step, sums ? keys : 0, width);
-    for (int64_t panel = from; panel < to; panel++) {
+    tg_att_load_rows(pairs, j->dtype, m->k, padded, k, at, j->k_step, keys, z->width);
+    tg_att_load_rows(pairs, j->dtype, m->v, padded, j->args->in[2], at, j->k_step, keys, z->width);
+    if (pairs) tg_att_load_pairs(true, j->dtype, m->k_sum, padded, k, at, j->k_step, keys, z->width);
+    float *dk = begin_sums(j, j->dk, m->dk, at, j->k_step, packed, keys, w->started);
+    float *dv = begin_sums(j, j->dv, m->dv, at, j->k_step, packed, keys, w->started);
+    for (int64_t panel = w->from; panel < w->to; panel++) {
         int64_t lo, hi;
         blocks_of(j, panel, &lo, &hi);
-        if (block < lo || block >= hi) continue;
-        const tg_att_tile t = {&j->z, panel * TG_ATT_PANEL, k0, keys};
-        const int64_t rows = panel_rows(j, panel);
-        load_panel(pairs, j, b, h, panel, block > lo, m);
-        tg_att_scores(pairs, &t, padded, width, m->k, m->q_t, m->score);
-        tg_att_scores(pairs, &t, padded, width, m->v, m->dy_t, m->dp);
-        differentiate(pairs, &t, j->z.scale, m);
-        tg_att_scatter(pairs, &t, padded, m->p, m->dy_sum, j->dp, m->dv);
-        tg_att_scatter(pairs, &t, padded, m->ds, m->q_sum, j->dp, m->dk);
-        tg_att_gather(pairs, &t, rows, m->ds_keys, m->k_sum, j->dp, m->dq);
-        tg_att_store(TENG_F32, j->dq, q_at(j, b, h, t.q0), j->q_step, m->dq, j->dp, rows, width, NULL);
+        if (w->block < lo || w->block >= hi) continue;
+        const tg_att_tile t = {z, panel * TG_ATT_PANEL, k0, keys};
+        const int64_t rows = panel_rows(j, panel), q = q_at(j, w->batch, w->head, t.q0);
+        load_panel(pairs, j, w->batch, w->head, panel, m);
+        float *dq = begin_sums(j, j->dq, m->dq, q, j->q_step,
+                               (w->batch * z->heads + w->head) * pad(z->rows) + t.q0, rows, w->block > lo);
+        tg_att_scores(pairs, &t, padded, z->width, m->k, m->q_t, m->score);
+        tg_att_scores(pairs, &t, padded, z->width, m->v, m->dy_t, m->dp);
+        differentiate(pairs, &t, z->scale, m);
+        tg_att_scatter(pairs, &t, padded, m->p, m->dy_sum, j->dp, dv);
+        tg_att_scatter(pairs, &t, padded, m->ds, m->q_sum, j->dp, dk);
+        tg_att_gather(pairs, &t, rows, m->ds_keys, m->k_sum, j->dp, dq);
+        end_sums(j, dq, j->args->out[0], q, j->q_step, rows, w->block == hi - 1);
     }
-    tg_att_store(TENG_F32, j->dk, at, j->k_step, m->dk, j->dp, keys, width, NULL);
-    tg_att_store(TENG_F32, j->dv, at, j->k_step, m->dv, j->dp, keys, width, NULL);
+    end_sums(j, dk, j->args->out[1], at, j->k_step, keys, w->done);
+    end_sums(j, dv, j->args->out[2], at, j->k_step, keys, w->done);
 }
 
-/* A block of keys against panels from … to - 1 of one head. */
-static void column(const job *j, int64_t b, int64_t h, int64_t block, int64_t from, int64_t to, bool sums,
-                   const buffers *m)
+static void column(const job *j, const column_work *w, const buffers *m)
 {
     if (tg_att_pairs(j->dtype))
-        column_as(true, j, b, h, block, from, to, sums, m);
+        column_as(true, j, w, m);
     else
-        column_as(false, j, b, h, block, from, to, sums, m);
+        column_as(false, j, w, m);
 }
 
 /* Panels lo … hi - 1 see keys of the block: whether they do changes at most twice as panels go up. */
@@ -233,10 +263,10 @@ static void panels_of(const job *j, int64_t block, int64_t *lo, int64_t *hi)
 }
 
 /* ---- all tiles ---- */
-static void zero_rows(float *sums, int64_t at, int64_t step, int64_t rows, int64_t width)
+static void zero_rows(const job *j, int output, int64_t at, int64_t elements)
 {
-    for (int64_t r = 0; r < rows; r++)
-        memset(sums + at + r * step, 0, (size_t)width * sizeof *sums);
+    const size_t size = (size_t)teng_dtype_size(j->dtype);
+    memset((char *)j->args->out[output] + (size_t)at * size, 0, (size_t)elements * size);
 }
 
 /* Blocks that no query sees and panels that see no key get no tile: their sums are 0. */
@@ -248,15 +278,15 @@ static void zero_unseen(const job *j)
         panels_of(j, block, &lo, &hi);
         const int64_t k0 = block * KEYS, keys = z->keys - k0 < KEYS ? z->keys - k0 : KEYS;
         for (int64_t b = 0; b < z->batch && lo == hi; b++) {
-            zero_rows(j->dk, k_at(j, b, 0, k0), j->k_step, keys, j->k_step);
-            zero_rows(j->dv, k_at(j, b, 0, k0), j->k_step, keys, j->k_step);
+            zero_rows(j, 1, k_at(j, b, 0, k0), keys * j->k_step);
+            zero_rows(j, 2, k_at(j, b, 0, k0), keys * j->k_step);
         }
     }
     for (int64_t panel = 0; panel < j->panels; panel++) {
         int64_t lo, hi;
         blocks_of(j, panel, &lo, &hi);
         for (int64_t b = 0; b < z->batch && lo == hi; b++)
-            zero_rows(j->dq, q_at(j, b, 0, panel * TG_ATT_PANEL), j->q_step, panel_rows(j, panel), j->q_step);
+            zero_rows(j, 0, q_at(j, b, 0, panel * TG_ATT_PANEL), panel_rows(j, panel) * j->q_step);
     }
 }
 
@@ -277,8 +307,14 @@ static void by_pairs(const job *j, int threads)
             for (int64_t block = 0; block < j->blocks; block++) {
                 int64_t lo, hi;
                 panels_of(j, block, &lo, &hi);
-                if (lo < hi)
-                    column(j, pair / j->z.groups, pair % j->z.groups * share + i, block, lo, hi, i > 0, &m);
+                const column_work w = {.batch = pair / j->z.groups,
+                                       .head = pair % j->z.groups * share + i,
+                                       .block = block,
+                                       .from = lo,
+                                       .to = hi,
+                                       .started = i > 0,
+                                       .done = i == share - 1};
+                if (lo < hi) column(j, &w, &m);
             }
     }
 }
@@ -292,12 +328,19 @@ static void by_steps(const job *j, int threads)
         for (int64_t i = 0; i < share; i++)
             for (int64_t step = 0; step < j->panels + j->blocks - 1; step++)
 #pragma omp for schedule(dynamic)
-                for (int64_t w = 0; w < pairs * j->panels; w++) {
-                    const int64_t pair = w % pairs, panel = w / pairs, block = step - panel;
+                for (int64_t u = 0; u < pairs * j->panels; u++) {
+                    const int64_t pair = u % pairs, panel = u / pairs, block = step - panel;
                     if (block < 0 || block >= j->blocks || !holds(j, panel, block)) continue;
-                    const bool sums = i > 0 || (panel > 0 && holds(j, panel - 1, block));
-                    column(j, pair / j->z.groups, pair % j->z.groups * share + i, block, panel, panel + 1,
-                           sums, &m);
+                    const bool before = panel > 0 && holds(j, panel - 1, block),
+                               after = panel + 1 < j->panels && holds(j, panel + 1, block);
+                    const column_work w = {.batch = pair / j->z.groups,
+                                           .head = pair % j->z.groups * share + i,
+                                           .block = block,
+                                           .from = panel,
+                                           .to = panel + 1,
+                                           .started = i > 0 || before,
+                                           .done = i == share - 1 && !after};
+                    column(j, &w, &m);
                 }
     }
 }
@@ -320,22 +363,12 @@ static void prepare_rows(const job *j)
         }
 }
 
-static void round_sums(teng_dtype dtype, const float *sums, void *out, int64_t n)
-{
-    TG_PARALLEL_FOR(n >= TG_PARALLEL_MIN)
-    for (int64_t b = 0; b < tg_blocks(n, TG_BLOCK); b++)
-        TG_FLOAT_SWITCH(
-            dtype, T, TG_VECTORS(i, len, b * TG_BLOCK, tg_block_end(b, TG_BLOCK, n)) {
-                tg_v_store_part(T, out, i, tg_v_load_part(TENG_F32, sums, i, len), len);
-            });
-}
-
 static teng_status run(const teng_kernel_args *args)
 {
     const grad_state *s = args->state;
     const tg_attention_sizes z = tg_attention_sizes_of(args->call);
     float *workspace = args->workspace;
-    const bool f32 = args->call->in[0].dtype == TENG_F32;
+    const bool narrow = args->call->in[0].dtype != TENG_F32;
     const job j = {.args = args,
                    .z = z,
                    .dtype = args->call->in[0].dtype,
@@ -344,10 +377,11 @@ static teng_status run(const teng_kernel_args *args)
                    .k_step = z.groups * z.width,
                    .panels = tg_blocks(z.rows, TG_ATT_PANEL),
                    .blocks = tg_blocks(z.keys, KEYS),
+                   .narrow = narrow,
                    .delta = workspace + s->delta_at,
-                   .dq = f32 ? args->out[0] : workspace + s->sums_at[0],
-                   .dk = f32 ? args->out[1] : workspace + s->sums_at[1],
-                   .dv = f32 ? args->out[2] : workspace + s->sums_at[2]};
+                   .dq = narrow ? workspace + s->sums_at[0] : args->out[0],
+                   .dk = narrow ? workspace + s->sums_at[1] : args->out[1],
+                   .dv = narrow ? workspace + s->sums_at[2] : args->out[2]};
     const int64_t pairs = z.batch * z.groups;
     const int threads = tg_att_worth_threads(&z) ? s->threads : 1;
     prepare_rows(&j);
@@ -356,8 +390,6 @@ static teng_status run(const teng_kernel_args *args)
         by_pairs(&j, threads);
     else
         by_steps(&j, threads);
-    for (int i = 0; i < 3 && !f32; i++)
-        round_sums(j.dtype, workspace + s->sums_at[i], args->out[i], tg_desc_numel(&args->call->out[i]));
     return TENG_OK;
 }
 

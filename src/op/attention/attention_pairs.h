@@ -49,40 +49,49 @@ TG_INLINE tg_vf tg_att_multiply(bool pairs, tg_vf a, tg_vf b, tg_vf c)
     return tg_v_fma(a, b, c);
 }
 
-/* dst[rows][words of width, packed] = rows of `width` bf16 that lie `step` apart from element `at`; dst rows
- * up to `padded` and the ends of rows are 0. */
-static inline void tg_att_copy_rows(float *dst, int64_t padded, const void *src, int64_t at, int64_t step,
-                                    int64_t rows, int64_t width)
+#if TG_ATT_BF16
+/* n of 32 elements; the rest is neither read nor set, but 0. */
+TG_INLINE __m512i tg_att_load32(const uint16_t *from, int64_t n)
+{
+    const __mmask32 mask = n >= 32 ? ~(__mmask32)0 : ((__mmask32)1 << n) - 1;
+    return _mm512_maskz_loadu_epi16(mask, from);
+}
+
+/* dst[rows][words of width, packed] = rows of `width` bf16 that lie `step` apart; dst rows up to `padded` and
+ * the ends of rows are 0. */
+TG_INLINE void tg_att_copy_rows(float *dst, int64_t padded, const uint16_t *src, int64_t step, int64_t rows,
+                                int64_t width)
 {
     const int64_t wp = tg_att_width(tg_att_words(true, width));
-    for (int64_t r = 0; r < padded; r++)
-        for (int64_t i = 0; i < 2 * wp; i += TG_LANES) {
-            const int64_t len = r < rows ? tg_lanes_left(width - i) : 0;
-            const uint16_t *from = (const uint16_t *)src + at + r * step + i;
-            tg_vh h = {0};
-            if (len == TG_LANES)
-                memcpy(&h, from, sizeof h);
-            else if (len > 0)
-                memcpy(&h, from, (size_t)len * sizeof *from);
-            memcpy((uint16_t *)(dst + r * wp) + i, &h, sizeof h);
-        }
+    for (int64_t i = 0; i < wp; i += TG_LANES) {
+        for (int64_t r = 0; r < rows; r++)
+            _mm512_storeu_si512(dst + r * wp + i, tg_att_load32(src + r * step + 2 * i, width - 2 * i));
+        for (int64_t r = rows; r < padded; r++)
+            _mm512_storeu_si512(dst + r * wp + i, _mm512_setzero_si512());
+    }
 }
 
 /* dst[padded / 2][dp]: the same rows two by two, a word of each column. */
-static inline void tg_att_pair_rows(float *dst, int64_t dp, int64_t padded, const void *src, int64_t at,
-                                    int64_t step, int64_t rows, int64_t width)
+TG_INLINE void tg_att_pair_rows(float *dst, int64_t padded, const uint16_t *src, int64_t step, int64_t rows,
+                                int64_t width)
 {
-    for (int64_t r = 0; r < padded; r += 2)
-        for (int64_t i = 0; i < dp; i += TG_LANES) {
-            const int64_t len = tg_lanes_left(width - i);
-            tg_vf a = {0}, b = {0}; /* an f32 holds a bf16 in its upper half */
-            if (r < rows) a = tg_v_load_part(TENG_BF16, src, at + r * step + i, len);
-            if (r + 1 < rows) b = tg_v_load_part(TENG_BF16, src, at + (r + 1) * step + i, len);
-            tg_v_store(TENG_F32, dst, r / 2 * dp + i, (tg_vf)((tg_vu)a >> 16 | (tg_vu)b));
+    static const uint16_t order[2][32] = {{0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
+                                           8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47},
+                                          {16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55,
+                                           24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63}};
+    const __m512i low = _mm512_loadu_si512(order[0]), high = _mm512_loadu_si512(order[1]);
+    const int64_t dp = tg_att_width(width);
+    for (int64_t i = 0; i < width; i += 32)
+        for (int64_t r = 0; r < padded; r += 2) {
+            const uint16_t *from = src + r * step + i;
+            const __m512i a = tg_att_load32(from, r < rows ? width - i : 0),
+                          b = tg_att_load32(from + step, r + 1 < rows ? width - i : 0);
+            float *to = dst + r / 2 * dp + i;
+            _mm512_storeu_si512(to, _mm512_permutex2var_epi16(a, low, b));
+            if (i + TG_LANES < dp) _mm512_storeu_si512(to + TG_LANES, _mm512_permutex2var_epi16(a, high, b));
         }
 }
 
-#if TG_ATT_BF16
 /* Registers of one column in two rows, rounded to bf16: the first row's elements, then the other's. */
 TG_INLINE __m512i tg_att_round(tg_vf a, tg_vf b)
 {

@@ -82,14 +82,31 @@ static inline void tg_att_load(teng_dtype dtype, float *dst, int64_t dp, int64_t
 {
     TG_FLOAT_SWITCH(dtype, T, tg_att_load_as(T, dst, dp, padded, src, at, step, rows, width));
 }
-/* As f32 or as pairs. */
+/* Rows for the products that sum along them: f32, or words. */
 static inline void tg_att_load_rows(bool pairs, teng_dtype dtype, float *dst, int64_t padded, const void *src,
                                     int64_t at, int64_t step, int64_t rows, int64_t width)
 {
-    if (pairs)
-        tg_att_copy_rows(dst, padded, src, at, step, rows, width);
-    else
-        tg_att_load(dtype, dst, tg_att_width(width), padded, src, at, step, rows, width);
+#if TG_ATT_BF16
+    if (pairs) {
+        tg_att_copy_rows(dst, padded, (const uint16_t *)src + at, step, rows, width);
+        return;
+    }
+#endif
+    (void)pairs;
+    tg_att_load(dtype, dst, tg_att_width(width), padded, src, at, step, rows, width);
+}
+/* Rows for the products that sum over them: f32, or pair rows. */
+static inline void tg_att_load_pairs(bool pairs, teng_dtype dtype, float *dst, int64_t padded,
+                                     const void *src, int64_t at, int64_t step, int64_t rows, int64_t width)
+{
+#if TG_ATT_BF16
+    if (pairs) {
+        tg_att_pair_rows(dst, padded, (const uint16_t *)src + at, step, rows, width);
+        return;
+    }
+#endif
+    (void)pairs;
+    tg_att_load(dtype, dst, tg_att_width(width), padded, src, at, step, rows, width);
 }
 /* The way back: row r times factor[r] (NULL: 1). */
 TG_INLINE void tg_att_store_as(teng_dtype T, void *dst, int64_t at, int64_t step, const float *src,
