@@ -13,6 +13,7 @@
 
 #define PANELS 2        /* of a block of queries: they share each block of keys while it is in cache */
 #define KEYS 64         /* of a block */
+#define SLACK 8.0f /* of pairs: weights up to 2^8 are as good, and sums need no scaling by a new maximum */
 #define LOWEST (-1e30f) /* below every score; finite, so that its difference with itself is 0 */
 
 typedef struct panel {
@@ -58,6 +59,15 @@ static teng_status prepare(const teng_op_call *call, teng_prepared *out)
     return TENG_OK;
 }
 
+TG_INLINE tg_vf seen_score(bool pairs, const tg_att_tile *t, const float *scores, float factor, bool full,
+                           int64_t j, int64_t c)
+{
+    tg_vf x = tg_v_load(TENG_F32, scores, j * TG_ATT_PANEL + c);
+    if (pairs) x *= factor;
+    if (full) return x;
+    return tg_v_select(tg_att_mask(c, tg_att_col_lo(t, j), tg_att_col_hi(t, j)), x, tg_v_set(-INFINITY));
+}
+
 /* Scores become exponentials, of pairs of keys; the panel's maxima and totals go on. What no query of a
  * register sees stays as it is. */
 TG_INLINE void soften(bool pairs, const tg_att_tile *t, float *scores, const panel *p)
@@ -65,18 +75,15 @@ TG_INLINE void soften(bool pairs, const tg_att_tile *t, float *scores, const pan
     const float factor = t->z->scale * TG_ATT_LOG2E;
     for (int64_t c = 0; c < TG_ATT_PANEL; c += TG_LANES) {
         const tg_vf before = tg_v_load(TENG_F32, p->max, c);
-        tg_vf max = before, total = tg_v_set(0.0f);
+        tg_vf max = before, other = before, total = tg_v_set(0.0f);
         int64_t lo, hi;
         const bool full = tg_att_register_keys(t, c, &lo, &hi);
-        for (int64_t j = lo; j < hi; j++) {
-            tg_vf x = tg_v_load(TENG_F32, scores, j * TG_ATT_PANEL + c);
-            if (pairs) x *= factor;
-            if (!full) {
-                const tg_vi seen = tg_att_mask(c, tg_att_col_lo(t, j), tg_att_col_hi(t, j));
-                x = tg_v_select(seen, x, tg_v_set(-INFINITY));
-            }
-            max = tg_v_max(max, x);
+        for (int64_t j = lo; j < hi; j += 2) { /* two, so that one need not wait for the other */
+            max = tg_v_max(max, seen_score(pairs, t, scores, factor, full, j, c));
+            other = tg_v_max(other, seen_score(pairs, t, scores, factor, full, j + 1, c));
         }
+        max = tg_v_max(max, other);
+        if (pairs) max = tg_v_select(max > before + SLACK, max, before);
         for (int64_t j = lo; j < hi; j += 2) {
             tg_vf e[2];
             TG_ATT_UNROLL(2)
