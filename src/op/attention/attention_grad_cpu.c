@@ -144,31 +144,40 @@ typedef struct column_work {
 } column_work;
 
 /* ---- one tile ---- */
-/* p = 2^(score - lse), ds = p · (dp - delta) · scale; 0 where nothing is seen. What no query of a register
- * sees stays as it is. */
-TG_INLINE void differentiate(bool pairs, const tg_att_tile *t, float scale, const buffers *m)
+/* p = 2^(score - lse), ds = p · (dp - delta) · scale for keys lo … hi - 1 and the register at column c; 0 where
+ * nothing is seen, full: nowhere. */
+TG_INLINE void differentiate_register(bool pairs, bool full, const tg_att_tile *t, int64_t lo, int64_t hi,
+                                      int64_t c, const buffers *m)
+{
+    const float scale = t->z->scale;
+    const tg_vf lse = tg_v_load(TENG_F32, m->lse, c), delta = tg_v_load(TENG_F32, m->delta, c);
+    for (int64_t i = lo; i < hi; i += 2) {
+        tg_vf p[2], ds[2];
+        TG_ATT_UNROLL(2)
+        for (int r = 0; r < 2; r++) {
+            const int64_t at = (i + r) * TG_ATT_PANEL + c;
+            p[r] = tg_att_weight(pairs, tg_v_load(TENG_F32, m->score, at), scale * TG_ATT_LOG2E, lse);
+            ds[r] = p[r] * (tg_v_load(TENG_F32, m->dp, at) - delta) * scale;
+            if (!full) {
+                const tg_vi seen = tg_att_mask(c, tg_att_col_lo(t, i + r), tg_att_col_hi(t, i + r));
+                p[r] = (tg_vf)((tg_vi)p[r] & seen);
+                ds[r] = (tg_vf)((tg_vi)ds[r] & seen);
+            }
+        }
+        tg_att_store_queries(pairs, m->p, TG_ATT_PANEL, i, c, p[0], p[1]);
+        tg_att_store_queries(pairs, m->ds, TG_ATT_PANEL, i, c, ds[0], ds[1]);
+        if (pairs) tg_att_store_keys(pairs, m->ds_keys, TG_ATT_PANEL, i, c, ds[0], ds[1]);
+    }
+}
+/* What no query of a register sees stays as it is. */
+TG_INLINE void differentiate(bool pairs, const tg_att_tile *t, const buffers *m)
 {
     for (int64_t c = 0; c < TG_ATT_PANEL; c += TG_LANES) {
-        const tg_vf lse = tg_v_load(TENG_F32, m->lse, c), delta = tg_v_load(TENG_F32, m->delta, c);
         int64_t lo, hi;
-        const bool full = tg_att_register_keys(t, c, &lo, &hi);
-        for (int64_t i = lo; i < hi; i += 2) {
-            tg_vf p[2], ds[2];
-            TG_ATT_UNROLL(2)
-            for (int r = 0; r < 2; r++) {
-                const int64_t at = (i + r) * TG_ATT_PANEL + c;
-                p[r] = tg_att_weight(pairs, tg_v_load(TENG_F32, m->score, at), scale * TG_ATT_LOG2E, lse);
-                ds[r] = p[r] * (tg_v_load(TENG_F32, m->dp, at) - delta) * scale;
-                if (!full) {
-                    const tg_vi seen = tg_att_mask(c, tg_att_col_lo(t, i + r), tg_att_col_hi(t, i + r));
-                    p[r] = (tg_vf)((tg_vi)p[r] & seen);
-                    ds[r] = (tg_vf)((tg_vi)ds[r] & seen);
-                }
-            }
-            tg_att_store_queries(pairs, m->p, TG_ATT_PANEL, i, c, p[0], p[1]);
-            tg_att_store_queries(pairs, m->ds, TG_ATT_PANEL, i, c, ds[0], ds[1]);
-            if (pairs) tg_att_store_keys(pairs, m->ds_keys, TG_ATT_PANEL, i, c, ds[0], ds[1]);
-        }
+        if (tg_att_register_keys(t, c, &lo, &hi))
+            differentiate_register(pairs, true, t, lo, hi, c, m);
+        else
+            differentiate_register(pairs, false, t, lo, hi, c, m);
     }
 }
 
@@ -235,7 +244,7 @@ TG_INLINE void column_as(bool pairs, const job *j, const column_work *w, const b
                                (w->batch * z->heads + w->head) * pad(z->rows) + t.q0, rows, w->block > lo);
         tg_att_scores(pairs, &t, padded, z->width, m->k, m->q_t, m->score);
         tg_att_scores(pairs, &t, padded, z->width, m->v, m->dy_t, m->dp);
-        differentiate(pairs, &t, z->scale, m);
+        differentiate(pairs, &t, m);
         tg_att_scatter(pairs, &t, padded, m->p, m->dy_sum, j->dp, dv);
         tg_att_scatter(pairs, &t, padded, m->ds, m->q_sum, j->dp, dk);
         tg_att_gather(pairs, &t, rows, m->ds_keys, m->k_sum, j->dp, dq);
