@@ -11,8 +11,8 @@
 
 #include <omp.h>
 
-#define PANELS 2        /* of a block of queries: they share each block of keys while it is in cache */
-#define KEYS 64         /* of a block */
+#define PANELS 2   /* of a block of queries: they share each block of keys while it is in cache */
+#define KEYS 64    /* of a block */
 #define SLACK 8.0f /* of pairs: weights up to 2^8 are as good, and sums need no scaling by a new maximum */
 #define LOWEST (-1e30f) /* below every score; finite, so that its difference with itself is 0 */
 
@@ -90,11 +90,11 @@ TG_INLINE void soften_register(bool pairs, bool full, const tg_att_tile *t, floa
             const tg_vf x = tg_v_load(TENG_F32, scores, (j + r) * TG_ATT_PANEL + c);
             e[r] = tg_att_weight(pairs, x, factor, max);
             if (!full)
-                e[r] = (tg_vf)((tg_vi)e[r] &
-                               tg_att_mask(c, tg_att_col_lo(t, j + r), tg_att_col_hi(t, j + r)));
+                e[r] =
+                    (tg_vf)((tg_vi)e[r] & tg_att_mask(c, tg_att_col_lo(t, j + r), tg_att_col_hi(t, j + r)));
             total += e[r];
         }
-        tg_att_store_keys(pairs, scores, TG_ATT_PANEL, j, c, e[0], e[1]);
+        tg_att_store_keys(pairs, scores, j, c, e[0], e[1]);
     }
     const tg_vf fall = tg_att_exp2(before - max);
     tg_v_store(TENG_F32, p->fall, c, fall);

@@ -57,29 +57,30 @@ static int64_t buffer_floats(bool pairs, int64_t dp)
     return tiles + (pairs ? (KEYS / 2 + TG_ATT_PANEL) * dp + KEYS * TG_ATT_PANEL : 0);
 }
 
-static float *take(float **free, int64_t n)
+static float *take(float **next, int64_t n)
 {
-    float *start = *free;
-    *free += n;
+    float *start = *next;
+    *next += n;
     return start;
 }
 
 static buffers buffers_at(float *f, bool pairs, int64_t dp)
 {
     const int64_t block = KEYS * dp, panel = TG_ATT_PANEL * dp, scores = KEYS * TG_ATT_PANEL;
-    buffers m = {.k = take(&f, block),
-                 .v = take(&f, block),
-                 .dk = take(&f, block),
-                 .dv = take(&f, block),
-                 .q = take(&f, panel),
-                 .dy = take(&f, panel),
-                 .dq = take(&f, panel),
-                 .q_t = take(&f, panel),
-                 .dy_t = take(&f, panel),
-                 .score = take(&f, scores),
-                 .dp = take(&f, scores),
-                 .lse = take(&f, TG_ATT_PANEL),
-                 .delta = take(&f, TG_ATT_PANEL)};
+    buffers m;
+    m.k = take(&f, block);
+    m.v = take(&f, block);
+    m.dk = take(&f, block);
+    m.dv = take(&f, block);
+    m.q = take(&f, panel);
+    m.dy = take(&f, panel);
+    m.dq = take(&f, panel);
+    m.q_t = take(&f, panel);
+    m.dy_t = take(&f, panel);
+    m.score = take(&f, scores);
+    m.dp = take(&f, scores);
+    m.lse = take(&f, TG_ATT_PANEL);
+    m.delta = take(&f, TG_ATT_PANEL);
     m.k_sum = pairs ? take(&f, block / 2) : m.k;
     m.q_sum = pairs ? take(&f, panel / 2) : m.q;
     m.dy_sum = pairs ? take(&f, panel / 2) : m.dy;
@@ -144,8 +145,8 @@ typedef struct column_work {
 } column_work;
 
 /* ---- one tile ---- */
-/* p = 2^(score - lse), ds = p · (dp - delta) · scale for keys lo … hi - 1 and the register at column c; 0 where
- * nothing is seen, full: nowhere. */
+/* p = 2^(score - lse), ds = p · (dp - delta) · scale for keys lo … hi - 1 and the register at column c; 0
+ * where nothing is seen, full: nowhere. */
 TG_INLINE void differentiate_register(bool pairs, bool full, const tg_att_tile *t, int64_t lo, int64_t hi,
                                       int64_t c, const buffers *m)
 {
@@ -164,9 +165,9 @@ TG_INLINE void differentiate_register(bool pairs, bool full, const tg_att_tile *
                 ds[r] = (tg_vf)((tg_vi)ds[r] & seen);
             }
         }
-        tg_att_store_queries(pairs, m->p, TG_ATT_PANEL, i, c, p[0], p[1]);
-        tg_att_store_queries(pairs, m->ds, TG_ATT_PANEL, i, c, ds[0], ds[1]);
-        if (pairs) tg_att_store_keys(pairs, m->ds_keys, TG_ATT_PANEL, i, c, ds[0], ds[1]);
+        tg_att_store_queries(pairs, m->p, i, c, p[0], p[1]);
+        tg_att_store_queries(pairs, m->ds, i, c, ds[0], ds[1]);
+        if (pairs) tg_att_store_keys(pairs, m->ds_keys, i, c, ds[0], ds[1]);
     }
 }
 /* What no query of a register sees stays as it is. */

@@ -3,13 +3,14 @@
  * (AVX512-BF16). A word is two elements that follow on along the sum: of a row as it lies in memory (keys and
  * values for scores, weights for sums over queries), or of one column in two rows (pair rows). A pair tile is
  * laid out as an f32 tile is, a word for a float, at half the depth, so the products of attention_tile.h take
- * both. On other CPUs bf16 is converted to f32 tiles and all but tg_att_pairs is unused. Include in x_cpu.c
- * files only.
+ * both. Scores, maxima, exponentials and sums are f32; weights round to bf16 for the product that follows.
+ * For f32 and f16, and for bf16 on other CPUs, `pairs` is false and tiles are f32. Include in x_cpu.c files
+ * only.
  */
 #ifndef TG_OP_ATTENTION_PAIRS_H
 #define TG_OP_ATTENTION_PAIRS_H
 
-#include "op/cpu_rows.h"
+#include "op/attention/attention_seen.h"
 
 #if defined(TG_V512) && defined(__AVX512BF16__)
 #define TG_ATT_BF16 true
@@ -82,14 +83,16 @@ TG_INLINE void tg_att_pair_rows(float *dst, int64_t padded, const uint16_t *src,
     const __m512i low = _mm512_loadu_si512(order[0]), high = _mm512_loadu_si512(order[1]);
     const int64_t dp = tg_att_width(width);
     for (int64_t i = 0; i < width; i += 32)
-        for (int64_t r = 0; r < padded; r += 2) {
+        for (int64_t r = 0; r < rows; r += 2) {
             const uint16_t *from = src + r * step + i;
-            const __m512i a = tg_att_load32(from, r < rows ? width - i : 0),
-                          b = tg_att_load32(from + step, r + 1 < rows ? width - i : 0);
+            const __m512i a = tg_att_load32(from, width - i),
+                          b = r + 1 < rows ? tg_att_load32(from + step, width - i) : _mm512_setzero_si512();
             float *to = dst + r / 2 * dp + i;
             _mm512_storeu_si512(to, _mm512_permutex2var_epi16(a, low, b));
             if (i + TG_LANES < dp) _mm512_storeu_si512(to + TG_LANES, _mm512_permutex2var_epi16(a, high, b));
         }
+    for (int64_t i = (rows + 1) / 2 * dp; i < padded / 2 * dp; i += TG_LANES)
+        _mm512_storeu_si512(dst + i, _mm512_setzero_si512());
 }
 
 /* Registers of one column in two rows, rounded to bf16: the first row's elements, then the other's. */
@@ -99,39 +102,37 @@ TG_INLINE __m512i tg_att_round(tg_vf a, tg_vf b)
 }
 #endif
 
-/* Weights at register c of keys j and j + 1, j even: f32, or a pair row, [keys / 2][panel]. */
-TG_INLINE void tg_att_store_keys(bool pairs, float *weights, int64_t panel, int64_t j, int64_t c, tg_vf a,
-                                 tg_vf b)
+/* Weights at register c of keys j and j + 1, j even: f32, or a pair row, [keys / 2][TG_ATT_PANEL]. */
+TG_INLINE void tg_att_store_keys(bool pairs, float *weights, int64_t j, int64_t c, tg_vf a, tg_vf b)
 {
 #if TG_ATT_BF16
     static const uint16_t order[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
                                        8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
     if (pairs) {
         const __m512i words = _mm512_permutexvar_epi16(_mm512_loadu_si512(order), tg_att_round(a, b));
-        _mm512_storeu_si512(weights + j / 2 * panel + c, words);
+        _mm512_storeu_si512(weights + j / 2 * TG_ATT_PANEL + c, words);
         return;
     }
 #endif
     (void)pairs;
-    tg_v_store(TENG_F32, weights, j * panel + c, a);
-    tg_v_store(TENG_F32, weights, (j + 1) * panel + c, b);
+    tg_v_store(TENG_F32, weights, j * TG_ATT_PANEL + c, a);
+    tg_v_store(TENG_F32, weights, (j + 1) * TG_ATT_PANEL + c, b);
 }
-/* The same as rows: f32, or bf16, [keys][panel / 2]. */
-TG_INLINE void tg_att_store_queries(bool pairs, float *weights, int64_t panel, int64_t j, int64_t c, tg_vf a,
-                                    tg_vf b)
+/* The same as rows: f32, or bf16, [keys][TG_ATT_PANEL / 2]. */
+TG_INLINE void tg_att_store_queries(bool pairs, float *weights, int64_t j, int64_t c, tg_vf a, tg_vf b)
 {
 #if TG_ATT_BF16
     if (pairs) {
         const __m512i rows = tg_att_round(a, b);
-        _mm256_storeu_si256((void *)(weights + (j * panel + c) / 2), _mm512_castsi512_si256(rows));
-        _mm256_storeu_si256((void *)(weights + ((j + 1) * panel + c) / 2),
+        _mm256_storeu_si256((void *)(weights + (j * TG_ATT_PANEL + c) / 2), _mm512_castsi512_si256(rows));
+        _mm256_storeu_si256((void *)(weights + ((j + 1) * TG_ATT_PANEL + c) / 2),
                             _mm512_extracti64x4_epi64(rows, 1));
         return;
     }
 #endif
     (void)pairs;
-    tg_v_store(TENG_F32, weights, j * panel + c, a);
-    tg_v_store(TENG_F32, weights, (j + 1) * panel + c, b);
+    tg_v_store(TENG_F32, weights, j * TG_ATT_PANEL + c, a);
+    tg_v_store(TENG_F32, weights, (j + 1) * TG_ATT_PANEL + c, b);
 }
 
 #endif

@@ -7,11 +7,8 @@
 #ifndef TG_OP_ATTENTION_TILE_H
 #define TG_OP_ATTENTION_TILE_H
 
-#include "op/attention/attention.h"
 #include "op/attention/attention_pairs.h"
 
-#define TG_ATT_PANEL 64
-#define TG_ATT_GROUP 8 /* rows that a product takes at once; tiles have a multiple of it */
 #if defined(TG_V512) || defined(__aarch64__)
 #define TG_ATT_ROWS 8 /* of them in registers, by TG_ATT_VECS: 32 registers hold 8 × 3, 16 hold 4 × 3 */
 #else
@@ -226,69 +223,6 @@ TG_INLINE void tg_att_group(bool pairs, bool trans, tg_att_mode mode, const floa
             tg_att_kernel(pairs, TG_ATT_ROWS, 1, trans, mode, ar, lda, b + v * TG_LANES, ldb, depth,
                           cr + v * TG_LANES, ldc);
     }
-}
-
-/* ---- what is seen ---- */
-/* A panel of queries from q0 and a block of keys from k0; keys beyond `keys` do not exist. */
-typedef struct tg_att_tile {
-    const tg_attention_sizes *z;
-    int64_t q0, k0, keys;
-} tg_att_tile;
-
-TG_INLINE int64_t tg_att_clip(int64_t x, int64_t most)
-{
-    return x < 0 ? 0 : x > most ? most : x;
-}
-/* Columns lo … hi - 1 of the panel see key j of the block. Queries beyond the last one count as others. */
-TG_INLINE int64_t tg_att_col_lo(const tg_att_tile *t, int64_t j)
-{
-    const tg_attention_sizes *z = t->z;
-    const int64_t key = t->k0 + j;
-    if (j >= t->keys) return TG_ATT_PANEL;
-    if (z->causal) return tg_att_clip(key - (z->keys - z->rows) - t->q0, TG_ATT_PANEL);
-    return z->window > 0 && key < z->keys - z->window ? TG_ATT_PANEL : 0;
-}
-TG_INLINE int64_t tg_att_col_hi(const tg_att_tile *t, int64_t j)
-{
-    const tg_attention_sizes *z = t->z;
-    if (!z->causal || z->window <= 0) return TG_ATT_PANEL;
-    return tg_att_clip(t->k0 + j + z->window - (z->keys - z->rows) - t->q0, TG_ATT_PANEL);
-}
-/* Keys lo … hi - 1 of the block are seen by query i of the panel. */
-TG_INLINE int64_t tg_att_key_lo(const tg_att_tile *t, int64_t i)
-{
-    return tg_att_clip(tg_attention_first(t->z, t->q0 + i) - t->k0, t->keys);
-}
-TG_INLINE int64_t tg_att_key_hi(const tg_att_tile *t, int64_t i)
-{
-    return tg_att_clip(tg_attention_last(t->z, t->q0 + i) + 1 - t->k0, t->keys);
-}
-/* Keys lo … hi - 1, whole groups, hold all that the register at column c sees, and its neighbours in a group
- * of queries; true when each of those sees them all. */
-TG_INLINE bool tg_att_register_keys(const tg_att_tile *t, int64_t c, int64_t *lo, int64_t *hi)
-{
-    const int64_t columns = TG_LANES > TG_ATT_GROUP ? TG_LANES : TG_ATT_GROUP, first = c / columns * columns,
-                  last = first + columns - 1;
-    *lo = tg_att_key_lo(t, first) / TG_ATT_GROUP * TG_ATT_GROUP;
-    *hi = tg_blocks(tg_att_key_hi(t, last), TG_ATT_GROUP) * TG_ATT_GROUP;
-    return *lo >= tg_att_key_lo(t, last) && *hi <= tg_att_key_hi(t, first);
-}
-/* The columns that see any of the keys j … j + TG_ATT_GROUP - 1 lie in lo … hi - 1: both limits are monotonic
- * in j. */
-TG_INLINE void tg_att_group_cols(const tg_att_tile *t, int64_t j, int64_t *lo, int64_t *hi)
-{
-    const int64_t last = tg_att_clip(j + TG_ATT_GROUP, t->keys) - 1, a = tg_att_col_lo(t, j),
-                  b = tg_att_col_lo(t, last);
-    *lo = a < b ? a : b;
-    *hi = tg_att_col_hi(t, last);
-}
-/* Lanes of the register at column c that see a key with these limits. */
-TG_INLINE tg_vi tg_att_mask(int64_t c, int64_t lo, int64_t hi)
-{
-    static const int32_t count[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    tg_vi lane;
-    memcpy(&lane, count, sizeof lane);
-    return (lane >= (int32_t)(lo - c)) & (lane < (int32_t)(hi - c));
 }
 
 /* The three products, of f32 tiles or of pair tiles with words for floats. */
