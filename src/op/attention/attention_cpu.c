@@ -59,57 +59,65 @@ static teng_status prepare(const teng_op_call *call, teng_prepared *out)
     return TENG_OK;
 }
 
-/* A score of key j in the register at column c; full: all of them are seen. */
-TG_INLINE tg_vf seen_score(bool pairs, bool full, const tg_att_tile *t, const float *scores, float factor,
-                           int64_t j, int64_t c)
+/* One register of a panel's columns on its way through the keys. */
+typedef struct column {
+    const tg_att_tile *t;
+    float *scores;
+    int64_t at;
+    tg_vf max[2], total;
+} column;
+
+/* The maxima of even and of odd keys begin … end - 1, so that one need not wait for the other; full: all
+ * lanes see them all. */
+TG_INLINE void find_max(bool pairs, bool full, column *c, int64_t begin, int64_t end)
 {
-    tg_vf x = tg_v_load(TENG_F32, scores, j * TG_ATT_PANEL + c);
-    if (pairs) x *= factor;
-    if (full) return x;
-    return tg_v_select(tg_att_mask(c, tg_att_col_lo(t, j), tg_att_col_hi(t, j)), x, tg_v_set(-INFINITY));
+    for (int64_t j = begin; j < end; j += 2) {
+        TG_ATT_UNROLL(2)
+        for (int r = 0; r < 2; r++) {
+            tg_vf x = tg_v_load(TENG_F32, c->scores, (j + r) * TG_ATT_PANEL + c->at);
+            if (pairs) x *= c->t->z->scale * TG_ATT_LOG2E;
+            if (!full) x = tg_v_select(tg_att_seen(c->t, j + r, c->at), x, tg_v_set(-INFINITY));
+            c->max[r] = tg_v_max(c->max[r], x);
+        }
+    }
 }
 
-/* Scores of keys lo … hi - 1 in the register at column c become exponentials, of pairs in pair rows; the
- * panel's maxima and totals go on. */
-TG_INLINE void soften_register(bool pairs, bool full, const tg_att_tile *t, float *scores, int64_t lo,
-                               int64_t hi, int64_t c, const panel *p)
+/* Scores become exponentials, of pairs in pair rows. */
+TG_INLINE void weigh(bool pairs, bool full, column *c, int64_t begin, int64_t end)
 {
-    const float factor = t->z->scale * TG_ATT_LOG2E;
-    const tg_vf before = tg_v_load(TENG_F32, p->max, c);
-    tg_vf max = before, other = before, total = tg_v_set(0.0f);
-    for (int64_t j = lo; j < hi; j += 2) { /* two, so that one need not wait for the other */
-        max = tg_v_max(max, seen_score(pairs, full, t, scores, factor, j, c));
-        other = tg_v_max(other, seen_score(pairs, full, t, scores, factor, j + 1, c));
-    }
-    max = tg_v_max(max, other);
-    if (pairs) max = tg_v_select(max > before + SLACK, max, before);
-    for (int64_t j = lo; j < hi; j += 2) {
+    for (int64_t j = begin; j < end; j += 2) {
         tg_vf e[2];
         TG_ATT_UNROLL(2)
         for (int r = 0; r < 2; r++) {
-            const tg_vf x = tg_v_load(TENG_F32, scores, (j + r) * TG_ATT_PANEL + c);
-            e[r] = tg_att_weight(pairs, x, factor, max);
-            if (!full)
-                e[r] =
-                    (tg_vf)((tg_vi)e[r] & tg_att_mask(c, tg_att_col_lo(t, j + r), tg_att_col_hi(t, j + r)));
-            total += e[r];
+            const tg_vf x = tg_v_load(TENG_F32, c->scores, (j + r) * TG_ATT_PANEL + c->at);
+            e[r] = tg_att_weight(pairs, x, c->t->z->scale * TG_ATT_LOG2E, c->max[0]);
+            if (!full) e[r] = (tg_vf)((tg_vi)e[r] & tg_att_seen(c->t, j + r, c->at));
+            c->total += e[r];
         }
-        tg_att_store_keys(pairs, scores, j, c, e[0], e[1]);
+        tg_att_store_keys(pairs, c->scores, j, c->at, e[0], e[1]);
     }
-    const tg_vf fall = tg_att_exp2(before - max);
-    tg_v_store(TENG_F32, p->fall, c, fall);
-    tg_v_store(TENG_F32, p->max, c, max);
-    tg_v_store(TENG_F32, p->total, c, tg_v_fma(tg_v_load(TENG_F32, p->total, c), fall, total));
 }
-/* What no query of a register sees stays as it is. */
+
+/* The panel's maxima and totals go on. What no query of a register sees stays as it is. */
 TG_INLINE void soften(bool pairs, const tg_att_tile *t, float *scores, const panel *p)
 {
-    for (int64_t c = 0; c < TG_ATT_PANEL; c += TG_LANES) {
-        int64_t lo, hi;
-        if (tg_att_register_keys(t, c, &lo, &hi))
-            soften_register(pairs, true, t, scores, lo, hi, c, p);
-        else
-            soften_register(pairs, false, t, scores, lo, hi, c, p);
+    for (int64_t at = 0; at < TG_ATT_PANEL; at += TG_LANES) {
+        const tg_att_keys k = tg_att_register_keys(t, at);
+        const tg_vf before = tg_v_load(TENG_F32, p->max, at);
+        column c = {t, scores, at, {before, before}, {0}};
+        find_max(pairs, false, &c, k.lo, k.from);
+        find_max(pairs, true, &c, k.from, k.to);
+        find_max(pairs, false, &c, k.to, k.hi);
+        tg_vf max = tg_v_max(c.max[0], c.max[1]);
+        if (pairs) max = tg_v_select(max > before + SLACK, max, before);
+        c.max[0] = max;
+        weigh(pairs, false, &c, k.lo, k.from);
+        weigh(pairs, true, &c, k.from, k.to);
+        weigh(pairs, false, &c, k.to, k.hi);
+        const tg_vf fall = tg_att_exp2(before - max);
+        tg_v_store(TENG_F32, p->fall, at, fall);
+        tg_v_store(TENG_F32, p->max, at, max);
+        tg_v_store(TENG_F32, p->total, at, tg_v_fma(tg_v_load(TENG_F32, p->total, at), fall, c.total));
     }
 }
 

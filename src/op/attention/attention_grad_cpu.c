@@ -145,14 +145,14 @@ typedef struct column_work {
 } column_work;
 
 /* ---- one tile ---- */
-/* p = 2^(score - lse), ds = p · (dp - delta) · scale for keys lo … hi - 1 and the register at column c; 0
+/* p = 2^(score - lse), ds = p · (dp - delta) · scale for keys begin … end - 1 and the register at column c; 0
  * where nothing is seen, full: nowhere. */
-TG_INLINE void differentiate_register(bool pairs, bool full, const tg_att_tile *t, int64_t lo, int64_t hi,
-                                      int64_t c, const buffers *m)
+TG_INLINE void differentiate_keys(bool pairs, bool full, const tg_att_tile *t, int64_t begin, int64_t end,
+                                  int64_t c, const buffers *m)
 {
     const float scale = t->z->scale;
     const tg_vf lse = tg_v_load(TENG_F32, m->lse, c), delta = tg_v_load(TENG_F32, m->delta, c);
-    for (int64_t i = lo; i < hi; i += 2) {
+    for (int64_t i = begin; i < end; i += 2) {
         tg_vf p[2], ds[2];
         TG_ATT_UNROLL(2)
         for (int r = 0; r < 2; r++) {
@@ -160,7 +160,7 @@ TG_INLINE void differentiate_register(bool pairs, bool full, const tg_att_tile *
             p[r] = tg_att_weight(pairs, tg_v_load(TENG_F32, m->score, at), scale * TG_ATT_LOG2E, lse);
             ds[r] = p[r] * (tg_v_load(TENG_F32, m->dp, at) - delta) * scale;
             if (!full) {
-                const tg_vi seen = tg_att_mask(c, tg_att_col_lo(t, i + r), tg_att_col_hi(t, i + r));
+                const tg_vi seen = tg_att_seen(t, i + r, c);
                 p[r] = (tg_vf)((tg_vi)p[r] & seen);
                 ds[r] = (tg_vf)((tg_vi)ds[r] & seen);
             }
@@ -174,11 +174,10 @@ TG_INLINE void differentiate_register(bool pairs, bool full, const tg_att_tile *
 TG_INLINE void differentiate(bool pairs, const tg_att_tile *t, const buffers *m)
 {
     for (int64_t c = 0; c < TG_ATT_PANEL; c += TG_LANES) {
-        int64_t lo, hi;
-        if (tg_att_register_keys(t, c, &lo, &hi))
-            differentiate_register(pairs, true, t, lo, hi, c, m);
-        else
-            differentiate_register(pairs, false, t, lo, hi, c, m);
+        const tg_att_keys k = tg_att_register_keys(t, c);
+        differentiate_keys(pairs, false, t, k.lo, k.from, c, m);
+        differentiate_keys(pairs, true, t, k.from, k.to, c, m);
+        differentiate_keys(pairs, false, t, k.to, k.hi, c, m);
     }
 }
 

@@ -46,15 +46,20 @@ TG_INLINE int64_t tg_att_key_hi(const tg_att_tile *t, int64_t i)
 {
     return tg_att_clip(tg_attention_last(t->z, t->q0 + i) + 1 - t->k0, t->keys);
 }
-/* Keys lo … hi - 1, whole groups, hold all that the register at column c sees, and its neighbours in a group
- * of queries; true when each of those sees them all. */
-TG_INLINE bool tg_att_register_keys(const tg_att_tile *t, int64_t c, int64_t *lo, int64_t *hi)
+/* Keys lo … hi - 1, whole groups, hold all that the register at a column sees, and its neighbours in a group
+ * of queries; each of those sees all keys from … to - 1. All are even, lo <= from <= to <= hi. */
+typedef struct tg_att_keys {
+    int64_t lo, from, to, hi;
+} tg_att_keys;
+TG_INLINE tg_att_keys tg_att_register_keys(const tg_att_tile *t, int64_t c)
 {
     const int64_t columns = TG_LANES > TG_ATT_GROUP ? TG_LANES : TG_ATT_GROUP, first = c / columns * columns,
                   last = first + columns - 1;
-    *lo = tg_att_key_lo(t, first) / TG_ATT_GROUP * TG_ATT_GROUP;
-    *hi = tg_blocks(tg_att_key_hi(t, last), TG_ATT_GROUP) * TG_ATT_GROUP;
-    return *lo >= tg_att_key_lo(t, last) && *hi <= tg_att_key_hi(t, first);
+    const int64_t lo = tg_att_key_lo(t, first) / TG_ATT_GROUP * TG_ATT_GROUP,
+                  hi = tg_blocks(tg_att_key_hi(t, last), TG_ATT_GROUP) * TG_ATT_GROUP;
+    const int64_t from = tg_blocks(tg_att_key_lo(t, last), 2) * 2, to = tg_att_key_hi(t, first) / 2 * 2;
+    if (from >= to) return (tg_att_keys){lo, hi, hi, hi};
+    return (tg_att_keys){lo, from, to, hi};
 }
 /* The columns that see any of the keys j … j + TG_ATT_GROUP - 1 lie in lo … hi - 1: both limits are monotonic
  * in j. */
@@ -72,6 +77,11 @@ TG_INLINE tg_vi tg_att_mask(int64_t c, int64_t lo, int64_t hi)
     tg_vi lane;
     memcpy(&lane, count, sizeof lane);
     return (lane >= (int32_t)(lo - c)) & (lane < (int32_t)(hi - c));
+}
+/* The same for key j of the block. */
+TG_INLINE tg_vi tg_att_seen(const tg_att_tile *t, int64_t j, int64_t c)
+{
+    return tg_att_mask(c, tg_att_col_lo(t, j), tg_att_col_hi(t, j));
 }
 
 #endif

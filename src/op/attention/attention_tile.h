@@ -1,6 +1,6 @@
 /*
  * Pieces that the attention kernels are made of: rows brought into packed f32 tiles, small matrix products on
- * them, and which part of a tile is seen. A panel is TG_ATT_PANEL queries; scores lie transposed, one row a
+ * them. A panel is TG_ATT_PANEL queries; scores lie transposed, one row a
  * key and one column a query, so that softmax runs along registers without a sum across lanes, and both
  * products read keys and values as they lie, an element at a time. Include in x_cpu.c files only.
  */
@@ -10,7 +10,7 @@
 #include "op/attention/attention_pairs.h"
 
 #if defined(TG_V512) || defined(__aarch64__)
-#define TG_ATT_ROWS 8 /* of them in registers, by TG_ATT_VECS: 32 registers hold 8 × 3, 16 hold 4 × 3 */
+#define TG_ATT_ROWS 8 /* of a group in registers, by TG_ATT_VECS: 32 registers hold 8 × 3, 16 hold 4 × 3 */
 #else
 #define TG_ATT_ROWS 4
 #endif
