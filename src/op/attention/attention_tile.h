@@ -34,14 +34,14 @@ TG_INLINE bool tg_att_worth_threads(const tg_attention_sizes *z)
 
 /* 2^x for x <= 0, or a little above; 0 from -127 down, so that no denormal numbers slow the products down. x
  * = n + r, n the nearest integer; 2^r by least squares near the minimax polynomial (2e-9), its exponent
- * raised by n. */
+ * raised by n. Unsigned: the score of a key that is not seen may lie far above, and is dropped later. */
 TG_INLINE tg_vf tg_att_exp2(tg_vf x)
 {
     static const float c[] = {0.69314720286f,   0.24022647914f,   0.055503324712f,
                               0.0096184373574f, 0.0013398874404f, 0.00015353361945f};
     x = tg_v_max(tg_v_set(-127.0f), x);
     const tg_vf n = tg_v_round(x), r = x - n, p = tg_v_fma(r, tg_v_poly(r, c, 6), tg_v_set(1.0f));
-    return (tg_vf)((tg_vi)p + (__builtin_convertvector(n, tg_vi) << 23));
+    return (tg_vf)((tg_vu)p + ((tg_vu)__builtin_convertvector(n, tg_vi) << 23));
 }
 
 /* The same for weights that become bf16: 3e-6, in fewer steps. Adding 1.5 · 2^23 rounds and leaves n in the
@@ -52,8 +52,9 @@ TG_INLINE tg_vf tg_att_exp2_short(tg_vf x)
     x = tg_v_max(tg_v_set(-127.0f), x);
     const tg_vf n = x + 0x1.8p23f, r = x - (n - 0x1.8p23f),
                 p = tg_v_fma(r, tg_v_poly(r, c, 4), tg_v_set(1.0f));
-    return (tg_vf)((tg_vi)p + ((tg_vi)n << 23));
+    return (tg_vf)((tg_vu)p + ((tg_vu)n << 23));
 }
+
 /* 2^(score · factor - top); without pairs the factor is in the score already. */
 TG_INLINE tg_vf tg_att_weight(bool pairs, tg_vf score, float factor, tg_vf top)
 {
