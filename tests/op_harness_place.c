@@ -113,7 +113,7 @@ static bool rank_run(hx *h, const hx_case *x, const char *rule_text, const tg_pl
     teng_op_call local = {.op = x->op, .n_in = x->call.n_in, .in = in, .out = out};
     void *attr = tg_calloc(1, x->op->attr_size + 1);
     if (x->op->attr_size) memcpy(attr, x->c->attr, x->op->attr_size);
-    if (x->op->localize) x->op->localize(&x->call, rule->in, rule->out, parts, attr);
+    if (x->op->localize) x->op->localize(&x->call, rule->in, rule->out, parts, rank, attr);
     local.attr = x->op->attr_size ? attr : NULL;
     for (int i = 0; i < x->call.n_in; i++) {
         in[i] = shard(&x->in[i], rule->in[i], parts);

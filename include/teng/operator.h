@@ -143,10 +143,10 @@ struct teng_op_spec {
     void (*place)(const teng_op_call *call,
                   teng_place_rules *rules); /* NULL: only replicated, no_place says why */
     const char *no_place;
-    /* Attributes of one of `parts` shards under a rule, where they hold sizes; NULL: attributes do not
-     * change. */
+    /* Attributes of shard `index` of `parts` under a rule, where they hold sizes or positions; call is the
+     * whole one; NULL: attributes do not change. */
     void (*localize)(const teng_op_call *call, const teng_place *in, const teng_place *out, int64_t parts,
-                     void *attr);
+                     int64_t index, void *attr);
     void (*cost)(const teng_op_call *call, teng_cost *cost); /* never NULL */
     const teng_kernel_table *kernels; /* fastest first; ends with .kernels == NULL; NULL for views */
     const char *no_kernels;           /* reason, when kernels is NULL */
@@ -201,7 +201,7 @@ typedef struct teng_op_cases {
 } teng_op_cases;
 
 /* ---- plugins: a shared object exports `const teng_plugin *teng_plugin_entry(void)` ---- */
-#define TENG_PLUGIN_ABI 2
+#define TENG_PLUGIN_ABI 3
 typedef struct teng_plugin {
     int abi; /* TENG_PLUGIN_ABI */
     const char *name;

@@ -32,9 +32,9 @@ static void place(const teng_op_call *call, teng_place_rules *rules)
 }
 
 static void localize(const teng_op_call *call, const teng_place *in, const teng_place *out, int64_t parts,
-                     void *attr)
+                     int64_t index, void *attr)
 {
-    (void)call, (void)in;
+    (void)call, (void)in, (void)index;
     tg_fill_attr *local = attr;
     if (out[0] >= 0) local->dims.v[out[0]] /= parts;
 }

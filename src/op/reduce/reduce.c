@@ -159,9 +159,9 @@ static void place_max_grad(const teng_op_call *call, teng_place_rules *rules)
 }
 
 static void localize_mean(const teng_op_call *call, const teng_place *in, const teng_place *out,
-                          int64_t parts, void *attr)
+                          int64_t parts, int64_t index, void *attr)
 {
-    (void)in, (void)out, (void)parts;
+    (void)in, (void)out, (void)parts, (void)index;
     ((tg_reduce_attr *)attr)->count = mean_count(&call->in[0], call->attr);
 }
 

@@ -60,9 +60,9 @@ static void place(const teng_op_call *call, teng_place_rules *rules)
 }
 
 static void localize(const teng_op_call *call, const teng_place *in, const teng_place *out, int64_t parts,
-                     void *attr)
+                     int64_t index, void *attr)
 {
-    (void)call, (void)in;
+    (void)call, (void)in, (void)index;
     teng_dims *dims = attr;
     if (out[0] >= 0 && dims->v[out[0]] > 0) dims->v[out[0]] /= parts;
 }

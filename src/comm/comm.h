@@ -1,0 +1,62 @@
+/*
+ * Collectives among ranks behind one table: `self` (one rank, always there) and `mpi` (when built with it).
+ * A world is opened once a process; groups of it are the axes of a mesh. Buffers are host memory. Calls
+ * block; tg_comm_post runs them in order on a thread of their own, beside computation. Not here: what is
+ * communicated when (parallel, plan).
+ */
+#ifndef TG_COMM_COMM_H
+#define TG_COMM_COMM_H
+
+#include "mesh/mesh.h"
+
+typedef struct tg_comm tg_comm;   /* the world */
+typedef struct tg_group tg_group; /* some of its ranks */
+typedef enum tg_reduce { TG_REDUCE_SUM, TG_REDUCE_MAX, TG_REDUCE_MIN } tg_reduce;
+
+/* kind "auto": mpi when this process was started by mpirun or srun (environment), else self. */
+teng_status tg_comm_open(const char *kind, tg_comm **out);
+void tg_comm_close(tg_comm **comm);
+int tg_comm_rank(const tg_comm *comm);
+int tg_comm_size(const tg_comm *comm);
+/* The world of this process for kernels that communicate; NULL: none is open. */
+tg_comm *tg_comm_current(void);
+/* Makes the groups of all sets of axes of this mesh (collective; mesh->ranks must be the world's size). */
+teng_status tg_comm_bind(tg_comm *comm, const tg_mesh *mesh);
+/* The group of this rank along the axes, after tg_comm_bind. NULL and an error otherwise. */
+tg_group *tg_comm_along(tg_comm *comm, tg_axis_set axes);
+tg_group *tg_comm_world(tg_comm *comm);
+int tg_group_size(const tg_group *group);
+int tg_group_index(const tg_group *group);
+
+/* Collectives; every member calls with the same arguments where nothing else is said. Sums of bf16 and f16
+ * are made in f32 in the order of the ranks. counts[size]: elements of each member. in may be out
+ * (all_gather: in may be its own part of out). */
+teng_status tg_comm_all_reduce(tg_group *g, tg_reduce op, teng_dtype dtype, const void *in, void *out,
+                               int64_t n);
+teng_status tg_comm_all_gather(tg_group *g, teng_dtype dtype, const void *in, void *out,
+                               const int64_t *counts);
+teng_status tg_comm_reduce_scatter(tg_group *g, teng_dtype dtype, const void *in, void *out,
+                                   const int64_t *counts);
+/* Element counts to and from each member, which may differ by pair; buffers hold them in member order. */
+teng_status tg_comm_all_to_all(tg_group *g, teng_dtype dtype, const void *in, const int64_t *send_counts,
+                               void *out, const int64_t *receive_counts);
+teng_status tg_comm_broadcast(tg_group *g, int root, void *data, size_t bytes);
+teng_status tg_comm_barrier(tg_group *g);
+/* Pairs of messages; to, from: members, -1 none. Both at once, so that rings cannot lock. */
+teng_status tg_comm_exchange(tg_group *g, int to, const void *send, size_t send_bytes, int from,
+                             void *receive, size_t receive_bytes);
+/* Messages of a pipeline: in order between two members and one tag; send returns when the buffer may be used
+ * again. */
+teng_status tg_comm_send(tg_group *g, int to, int tag, const void *data, size_t bytes);
+teng_status tg_comm_receive(tg_group *g, int from, int tag, void *data, size_t bytes);
+
+/* Beside computation: the call is made by the thread of communication, in the order of the posts. */
+typedef uint64_t tg_ticket;
+tg_ticket tg_comm_post(tg_comm *comm, teng_status (*call)(void *user), void *user);
+teng_status tg_comm_wait(tg_comm *comm, tg_ticket ticket); /* the call's status, with its message */
+
+/* What this rank has sent along each axis set so far, in bytes of the formula of the collective (ring): tests
+ * hold strategies against it. */
+uint64_t tg_comm_bytes(const tg_comm *comm, tg_axis_set axes);
+
+#endif
