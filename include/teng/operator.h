@@ -62,8 +62,6 @@ typedef struct teng_grad_ctx {
 } teng_grad_ctx;
 
 /* ---- placement on one mesh axis: how shards of the inputs give shards of the outputs ---- */
-typedef int8_t teng_place; /* >= 0: split along that dimension */
-enum { TENG_REPLICATED = -1, TENG_PARTIAL = -2 /* the ranks' values sum to the true one */ };
 typedef struct teng_place_rules teng_place_rules;
 /* Adds one valid rule: with inputs placed as in[n_in], the same operator on local shards gives outputs placed
  * as out[n_out]. All-replicated is implied and need not be added. */

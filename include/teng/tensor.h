@@ -36,6 +36,10 @@ typedef struct teng_desc {
     int64_t dims[TENG_MAX_DIMS];
 } teng_desc;
 
+/* Where a tensor lies on one axis of a mesh of ranks: >= 0 is split along that dimension. */
+typedef int8_t teng_place;
+enum { TENG_REPLICATED = -1, TENG_PARTIAL = -2 /* the ranks' values sum to the true one */ };
+
 /* "f32", "bf16", "i32", ... Never NULL. */
 TENG_API const char *teng_dtype_name(teng_dtype t);
 /* Accepts the short names and safetensors' ("F32"), PyTorch's ("float32"); TENG_DTYPE_COUNT when unknown. */

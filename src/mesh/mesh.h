@@ -5,7 +5,7 @@
 #ifndef TG_MESH_MESH_H
 #define TG_MESH_MESH_H
 
-#include "teng/operator.h"
+#include "teng/tensor.h"
 
 /* From the slowest to the fastest: ranks that differ in tensor alone are neighbours. */
 typedef enum tg_axis {
