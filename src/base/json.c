@@ -77,13 +77,14 @@ static void print_double(char *buf, double value)
 
 char *tg_json_float(char *buf, float value)
 {
-    if (!isfinite(value)) return strcpy(buf, "null");
+    char text[32] = "null"; /* not buf: a sanitizer build warns that snprintf's target might be NULL */
+    if (!isfinite(value)) return strcpy(buf, text);
     for (int digits = 6; digits <= 9; digits++) {
-        snprintf(buf, 28, "%.*g", digits, (double)value);
-        if (strtof(buf, NULL) == value) break;
+        snprintf(text, sizeof text, "%.*g", digits, (double)value);
+        if (strtof(text, NULL) == value) break;
     }
-    finish_real(buf);
-    return buf;
+    finish_real(text);
+    return strcpy(buf, text);
 }
 
 /* jansson keeps strings as valid UTF-8, which passes through. */

@@ -57,20 +57,29 @@ typedef struct tg_bench_op_options {
 teng_status tg_bench_op(const tg_bench_op_options *options, json_t **out);
 
 /* ---- a training step (bench_step.c) ---- */
-/* The configuration of a benchmark: file (NULL: the small GPT of TG_BENCH_DEFAULT), then key=value words. A
+/* The configuration of a benchmark: file (NULL or "default": the small GPT of TG_BENCH_DEFAULT;
+ * "middle": that of TG_BENCH_MIDDLE), then key=value words. A
  * batch size among the words is one micro-batch unless train.micro_batches is among them too: the file's cut
  * belongs to the file's batch. *misused: a word is wrong, not the file. */
 teng_status tg_bench_config(const char *path, const char *const *words, int n_words, bool *misused,
                             tg_config **out);
 extern const char *const TG_BENCH_DEFAULT; /* 0.8M parameters, 12 sequences of 64 */
+extern const char *const TG_BENCH_MIDDLE;  /* 11M parameters, 4 sequences of 128 */
 
 /* A training that is ready to make steps on drawn tokens. Several may be open, to be measured in turn. */
 typedef struct tg_bench_step tg_bench_step;
 /* cfg is borrowed until close. */
 teng_status tg_bench_step_open(const tg_config *cfg, tg_bench_step **out);
 void tg_bench_step_close(tg_bench_step **step);
-/* Makes n steps; their times are kept when `timed`. */
+/* Makes n steps; their times are kept when `timed`. TENG_INTERRUPTED before the next one after
+ * tg_bench_stop. */
 teng_status tg_bench_step_run(tg_bench_step *step, int64_t n, bool timed);
+/* May be called from a signal handler: what makes steps ends, and removes what it made. Holds for the
+ * process. */
+void tg_bench_stop(void);
+bool tg_bench_stopped(void); /* and the error is pending */
+/* Bytes that the steps hold: planned, or in PYNATIVE what parameters, states and values took at most. */
+uint64_t tg_bench_step_bytes(tg_bench_step *step);
 /* The training itself, for measurements around it (bench_checkpoint.c). */
 struct tg_core *tg_bench_step_core(tg_bench_step *step);
 /* Peak rate of products in the dtype of this configuration, measured now; the best of all calls counts. */
@@ -105,6 +114,34 @@ typedef struct tg_bench_step_options {
 /* Open, warmup, steps, close. */
 teng_status tg_bench_step_measure(const tg_config *cfg, const tg_bench_step_options *options,
                                   tg_bench_step_figures *out);
+
+/* ---- levers (bench_levers.c) ---- */
+typedef struct tg_bench_levers_options {
+    const char *config; /* NULL: two models, of 0.8 and 11 M parameters */
+    const char *const *words;
+    int n_words;
+    const char *const *only; /* names of levers; none: all of them */
+    int n_only;
+    const char
+        *dir; /* a new folder in here holds drawn tokens, runs and what is offloaded; removed at the end */
+    int64_t steps;  /* of each side, in turn */
+    double seconds; /* spent on each lever at least: small models make more steps */
+    void (*progress)(void *user, const char *what);
+    void *user;
+} tg_bench_levers_options;
+/* "levers": name, model, baseline and with ({"words", "step_ms", "memory_bytes"}; null: not measured),
+ * speedup (baseline ÷ with, of the medians), speedup_pairs (of one step each), memory_ratio (with ÷
+ * baseline), article (what it claims), note. */
+teng_status tg_bench_levers(const tg_bench_levers_options *options, json_t **out);
+
+/* A run's own loop on a file of drawn tokens (bench_loop.c): loader, prefetch, data sink and metrics are what
+ * they are in a training; no console, evaluation or checkpoint. Several may be open. */
+typedef struct tg_bench_loop tg_bench_loop;
+/* cfg is borrowed until close; its data, run folder and number of steps are set here. All files go to dir. */
+teng_status tg_bench_loop_open(tg_config *cfg, const char *dir, tg_bench_loop **out);
+void tg_bench_loop_close(tg_bench_loop **loop);
+/* n steps, and all that is written of them. */
+teng_status tg_bench_loop_run(tg_bench_loop *loop, int64_t n);
 
 /* ---- others: each answers with an object ---- */
 typedef struct tg_bench_tokenizer_options {

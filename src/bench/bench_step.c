@@ -12,8 +12,11 @@
 #include "plan/plan.h"
 #include "tensor/desc.h"
 #include "train/run_impl.h"
+#include "train/step.h"
 
 #include <math.h>
+#include <omp.h>
+#include <stdatomic.h>
 
 #define PEAK_SECONDS 0.25
 
@@ -119,6 +122,29 @@ void tg_bench_step_close(tg_bench_step **step)
     *step = NULL;
 }
 
+/* ---- interruption ---- */
+static atomic_bool stop_requested;
+
+void tg_bench_stop(void)
+{
+    stop_requested = true;
+}
+
+bool tg_bench_stopped(void)
+{
+    if (stop_requested) tg_fail(TENG_INTERRUPTED, "the measurement was interrupted");
+    return stop_requested;
+}
+
+uint64_t tg_bench_step_bytes(tg_bench_step *b)
+{
+    if (b->plan) return tg_plan_bytes(b->plan);
+    size_t peak;
+    tg_eager_bytes(b->core->step->eager, &peak);
+    return tg_store_bytes(b->core->store, TG_STORE_PARAM) + tg_store_bytes(b->core->store, TG_STORE_STATE) +
+           peak;
+}
+
 tg_core *tg_bench_step_core(tg_bench_step *step)
 {
     return step->core;
@@ -127,7 +153,9 @@ tg_core *tg_bench_step_core(tg_bench_step *step)
 teng_status tg_bench_step_run(tg_bench_step *b, int64_t n, bool timed)
 {
     const tg_source source = {b, next_batch, cursor, seek};
+    omp_set_num_threads(b->core->dev->info.threads); /* another one may have been open since */
     for (int64_t i = 0; i < n; i++) {
+        if (tg_bench_stopped()) return TENG_INTERRUPTED;
         tg_core_result r;
         const double lr = tg_schedule_lr(b->cfg, b->core->done + 1), begin = tg_clock_seconds();
         TG_TRY(tg_core_train_step(b->core, &source, lr, &r));

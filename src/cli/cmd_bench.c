@@ -6,7 +6,31 @@
 #include "base/file.h"
 #include "bench/bench.h"
 
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* ---- measurements that make files are ended between two steps, so that they can remove them ---- */
+static volatile sig_atomic_t stopped_by;
+
+static void on_signal(int number)
+{
+    stopped_by = number;
+    tg_bench_stop();
+}
+
+static void catch_signals(void)
+{
+    struct sigaction stop = {.sa_handler = on_signal, .sa_flags = (int)(SA_RESTART | SA_RESETHAND)};
+    sigemptyset(&stop.sa_mask);
+    sigaction(SIGINT, &stop, NULL); /* the second one ends the process */
+    sigaction(SIGTERM, &stop, NULL);
+}
+
+static int exit_status(teng_status status, int otherwise)
+{
+    return status == TENG_INTERRUPTED && stopped_by ? TG_EXIT_SIGNAL + stopped_by : otherwise;
+}
 
 static int answer(const tg_cli_base *base, bool as_json, teng_status status, json_t *figures)
 {
@@ -44,10 +68,10 @@ int tg_cmd_bench_peak(const tg_args_bench_peak *args)
     return answer(&args->base, args->json, status, figures);
 }
 
-static void show_operator(void *user, const char *op)
+static void show(void *user, const char *what)
 {
     (void)user;
-    tg_cli_status_line(false, "%s", op);
+    tg_cli_status_line(false, "%s", what);
 }
 
 int tg_cmd_bench_op(const tg_args_bench_op *args)
@@ -67,7 +91,7 @@ int tg_cmd_bench_op(const tg_args_bench_op *args)
         .elements = args->elements,
         .seconds = (double)args->ms * 1e-3,
         .all = args->all,
-        .progress = show_operator,
+        .progress = show,
     };
     const teng_status status = tg_bench_op(&options, &figures);
     return answer(&args->base, args->json, status, figures);
@@ -113,9 +137,10 @@ int tg_cmd_bench_checkpoint(const tg_args_bench_checkpoint *args)
     const int loaded = load(&args->base, &cfg);
     if (loaded != TG_EXIT_OK) return loaded;
     const tg_bench_checkpoint_options options = {.dir = args->dir, .saves = args->saves};
+    catch_signals();
     const teng_status status = tg_bench_checkpoint(cfg, &options, &figures);
     tg_config_destroy(&cfg);
-    return answer(&args->base, args->json, status, figures);
+    return exit_status(status, answer(&args->base, args->json, status, figures));
 }
 
 int tg_cmd_bench_startup(const tg_args_bench_startup *args)
@@ -157,4 +182,93 @@ int tg_cmd_bench_generate(const tg_args_bench_generate *args)
     const teng_status status = tg_bench_generate(&options, &figures);
     tg_config_destroy(&cfg);
     return answer(&args->base, args->json, status, figures);
+}
+
+/* ---- levers ---- */
+/* A line of the table; what is long stands below. */
+static json_t *lever_row(const json_t *l)
+{
+    const json_t *a = json_object_get(l, "baseline"), *b = json_object_get(l, "with");
+    json_t *row = json_object();
+    const struct {
+        const char *key;
+        json_t *value;
+    } columns[] = {
+        {"lever", json_object_get(l, "name")},
+        {"model", json_object_get(l, "model")},
+        {"baseline_ms", json_object_get(a, "step_ms")},
+        {"with_ms", json_object_get(b, "step_ms")},
+        {"speedup", json_object_get(l, "speedup")},
+        {"of_pairs", json_object_get(l, "speedup_pairs")},
+        {"baseline_bytes", json_object_get(a, "memory_bytes")},
+        {"with_bytes", json_object_get(b, "memory_bytes")},
+        {"ratio", json_object_get(l, "memory_ratio")},
+    };
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+        json_object_set_new(row, columns[i].key,
+                            columns[i].value ? json_incref(columns[i].value) : json_null());
+    return row;
+}
+
+static void put_claim(const json_t *l, tg_strbuf *out)
+{
+    const char *from = json_string_value(json_object_get(json_object_get(l, "baseline"), "words")),
+               *to = json_string_value(json_object_get(json_object_get(l, "with"), "words"));
+    tg_strbuf_printf(out, "%s", json_string_value(json_object_get(l, "name")));
+    if (from && to) tg_strbuf_printf(out, " (%s -> %s)", from, to);
+    tg_strbuf_printf(out, "\n  %s\n  %s\n", json_string_value(json_object_get(l, "article")),
+                     json_string_value(json_object_get(l, "note")));
+}
+
+/* The table, below it each lever once with what is claimed of it, and the machine. */
+static char *levers_text(json_t *figures)
+{
+    const json_t *levers = json_object_get(figures, "levers"), *l;
+    json_t *rows = json_array();
+    tg_strbuf text = {0};
+    size_t i, k;
+    json_array_foreach(levers, i, l) json_array_append_new(rows, lever_row(l));
+    json_t *table = json_pack("{s:o}", "levers", rows);
+    tg_cli_table(table, &text);
+    json_decref(table);
+    json_array_foreach(levers, i, l)
+    {
+        for (k = 0; k < i; k++)
+            if (json_equal(json_object_get(json_array_get(levers, k), "name"), json_object_get(l, "name")))
+                break;
+        if (k == i) put_claim(l, &text);
+    }
+    json_object_del(figures, "levers");
+    tg_cli_table(figures, &text);
+    json_decref(figures);
+    if (text.failed) tg_fail(TENG_MEMORY, "the figures as text: out of memory");
+    return tg_strbuf_take(&text);
+}
+
+int tg_cmd_bench_levers(const tg_args_bench_levers *args)
+{
+    tg_config *cfg = NULL; /* wrong words are told before anything is measured */
+    json_t *figures = NULL;
+    const int loaded = load(&args->base, &cfg);
+    if (loaded != TG_EXIT_OK) return loaded;
+    tg_config_destroy(&cfg);
+    const char *tmp = getenv("TMPDIR");
+    const tg_bench_levers_options options = {
+        .config = args->base.n_words && !config_path(&args->base) ? "default" : config_path(&args->base),
+        .words = args->base.keys,
+        .n_words = args->base.n_keys,
+        .only = args->only.items,
+        .n_only = (int)args->only.count,
+        .dir = args->dir     ? args->dir
+               : tmp && *tmp ? tmp
+                             : "/tmp",
+        .steps = args->steps,
+        .seconds = (double)args->ms * 1e-3,
+        .progress = show,
+    };
+    catch_signals();
+    const teng_status status = tg_bench_levers(&options, &figures);
+    if (status != TENG_OK) return exit_status(status, tg_cli_failed(&args->base));
+    if (args->json) return tg_cli_put_json(&args->base, figures);
+    return tg_cli_put_text(&args->base, levers_text(figures));
 }

@@ -250,6 +250,18 @@ static void write_profile(tg_run *run)
     tg_run_tell_text(run, TG_RUN_NOTE, run->core->done, text);
 }
 
+teng_status tg_run_more_steps(tg_run *run, int64_t steps, tg_run_sink *sink, void *user)
+{
+    const int64_t until = run->core->done + steps;
+    pace p = {.begin = tg_clock_seconds(), .first_step = run->core->done};
+    p.last = p.begin;
+    run->sink = sink;
+    run->user = user;
+    while (run->core->done < until)
+        TG_TRY(run->cfg->data.sink ? run_sink(run, &p) : one_step(run, &p));
+    return TENG_OK;
+}
+
 static teng_status loop(tg_run *run, pace *p)
 {
     while (!is_over(run, p)) {

@@ -36,6 +36,11 @@ struct tg_run {
     tg_run_books *books;   /* of the data sink that runs; NULL: steps are told at once */
 };
 
+/* ---- the loop (run.c) ---- */
+/* Steps of the loop alone, for measurements: no evaluation, no checkpoint, no end. With data.sink whole
+ * sinks, as many as it takes; none goes beyond train.steps, which must be larger. */
+teng_status tg_run_more_steps(tg_run *run, int64_t steps, tg_run_sink *sink, void *user);
+
 /* ---- what people see (run_books.c) ---- */
 void tg_run_tell(tg_run *run, const tg_run_event *event);
 void tg_run_tell_text(tg_run *run, tg_run_event_kind kind, int64_t step, const char *text);
