@@ -32,6 +32,17 @@ run 0 bench checkpoint default $tiny --saves 1 --json
 fields stall_ms stall_share step_ms_while_writing write_gb_s disk_gb_s
 run 0 bench generate default $tiny --tokens 4 --passes 1 --threads 1 --json
 fields tokens_per_s weight_bytes_per_token read_gb_s bandwidth_share
+run 0 bench levers default $tiny --steps 1 --ms 0 --dir . --json
+fields levers name baseline with speedup speedup_pairs memory_ratio article note words step_ms memory_bytes
+for lever in graph fusion bf16 fp16 sink prefetch recompute_selective recompute_full accumulation offload threads; do
+    out "\"name\": \"$lever\""
+done
+run 0 bench levers default $tiny --steps 1 --ms 0 --only recompute_full --dir .
+out 'memory.recompute=none -> memory.recompute=full'
+run 0 bench levers default $tiny context.mode=pynative --steps 1 --ms 0 --only recompute_full --dir .
+out 'Not measured: '
+run 1 bench levers default $tiny --steps 1 --only turbo --dir .
+err '"turbo" is no lever: there are graph, fusion'
 run 0 bench peak --ms 1 --threads 1
 out 'triad_gb_s'
 run 0 bench op add --ms 1 --elements 4096 --dtype f32 --threads 1 --json
