@@ -41,7 +41,7 @@ TG_INLINE tg_vf tg_att_exp2(tg_vf x)
                               0.0096184373574f, 0.0013398874404f, 0.00015353361945f};
     x = tg_v_max(tg_v_set(-127.0f), x);
     const tg_vf n = tg_v_round(x), r = x - n, p = tg_v_fma(r, tg_v_poly(r, c, 6), tg_v_set(1.0f));
-    return (tg_vf)((tg_vu)p + ((tg_vu)__builtin_convertvector(n, tg_vi) << 23));
+    return (tg_vf)((tg_vu)p + ((tg_vu) __builtin_convertvector(n, tg_vi) << 23));
 }
 
 /* The same for weights that become bf16: 3e-6, in fewer steps. Adding 1.5 · 2^23 rounds and leaves n in the
