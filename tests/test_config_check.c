@@ -35,7 +35,7 @@ static void refuses_at(const char *lines, int64_t ranks, const char *place, cons
     tg_config_destroy(&cfg);
     cfg = tg_config_create();
     assert_int_equal(tg_config_parse(cfg, "good.yaml", good, sizeof good - 1), TENG_OK);
-    assert_int_equal(tg_config_check(cfg, ranks), TENG_OK);
+    assert_int_equal(tg_config_check(cfg, 0), TENG_OK);
     if (tg_config_parse(cfg, "f.yaml", lines, strlen(lines)) != TENG_OK) fail_msg("%s", teng_error());
     teng_status s = tg_config_check(cfg, ranks);
     if (s != TENG_INVALID || strncmp(teng_error(), place, strlen(place)) != 0 || !strstr(teng_error(), words))
@@ -45,14 +45,14 @@ static void refuses_at(const char *lines, int64_t ranks, const char *place, cons
 
 static void refuses(const char *lines, const char *place, const char *words)
 {
-    refuses_at(lines, 1, place, words);
+    refuses_at(lines, 0, place, words);
 }
 
 static void passes(const char *lines)
 {
     tg_config_destroy(&cfg);
     cfg = tg_config_create();
-    if (tg_config_parse(cfg, "f.yaml", lines, strlen(lines)) != TENG_OK || tg_config_check(cfg, 1) != TENG_OK)
+    if (tg_config_parse(cfg, "f.yaml", lines, strlen(lines)) != TENG_OK || tg_config_check(cfg, 0) != TENG_OK)
         fail_msg("%s", teng_error());
 }
 
@@ -117,10 +117,60 @@ static void test_batch(void **state)
             "size that "
             "can is 12");
     refuses("train: {batch_size: 3, micro_batches: 4}\n", "f.yaml:1:21: ", "that can is 4");
-    refuses_at("train: {batch_size: 8, micro_batches: 4}\n", 4, "f.yaml:1:21: ",
-               "cannot be cut into 4 data ranks x train.micro_batches = 4 equal pieces; the next batch size "
-               "that can "
-               "is 16");
+    refuses(
+        "train: {batch_size: 8, micro_batches: 4}\nparallel.data: 4\n", "f.yaml:1:21: ",
+        "cannot be cut into 4 data ranks (parallel.data x parallel.expert) x train.micro_batches = 4 equal "
+        "pieces; the next batch size that can is 16");
+}
+
+static void test_parallel(void **state)
+{
+    (void)state;
+    refuses_at("parallel: {data: 2, tensor: 2}\n", 1, "f.yaml:1:18: ",
+               "= 2 x 2 x 1 x 1 x 1 = 4 ranks, and 1 run; start so many (mpirun -n 4 teng …)");
+    refuses_at("train.steps: 9\n", 4, "default: ", "= 1 ranks, and 4 run");
+    refuses_at("parallel: {mode: stand_alone, pipeline: 2}\n", 2,
+               "f.yaml:1:41: ", "parallel.pipeline = 2 does not go with parallel.mode = stand_alone");
+    refuses("parallel: {mode: data_parallel, tensor: 2}\n", "f.yaml:1:41: ", "set parallel.mode = semi_auto");
+    refuses("parallel: {data: 1048576, tensor: 4096}\ntrain.batch_size: 1048576\n",
+            "f.yaml:1:18: ", "more than 2147483647 ranks");
+    refuses(
+        "parallel.tensor: 3\nmodel.num_attention_heads: 8\n", "f.yaml:1:18: ",
+        "parallel.tensor = 3 does not divide model.num_attention_heads = 8: every rank takes whole heads");
+    refuses("parallel.tensor: 4\nmodel: {num_attention_heads: 12, num_key_value_heads: 6}\n",
+            "f.yaml:1:18: ", "neither divides model.num_key_value_heads = 6 nor is a multiple");
+    refuses("parallel.sequence: true\n", "f.yaml:1:20: ", "parallel.tensor = 1");
+    refuses("parallel.pipeline: 4\nmodel.num_hidden_layers: 3\n",
+            "f.yaml:1:20: ", "are more than the model.num_hidden_layers = 3 layers");
+    refuses("parallel.chunks: 2\n", "f.yaml:1:18: ", "belongs to parallel.schedule = interleaved");
+    refuses("parallel.context: 2\ntrain.seq_len: 66\n", "f.yaml:2:16: ",
+            "train.seq_len = 66 cannot be cut into 4 equal pieces, two for each of parallel.context ranks");
+    refuses("parallel: {tensor: 2, sequence: true}\ntrain.seq_len: 65\n", "f.yaml:2:16: ", "into 2 equal");
+    refuses("parallel.context: 2\ndata.seq_buckets: [30, 256]\n", "f.yaml:2:19: ", "holds 30");
+    refuses("parallel.expert: 2\n", "f.yaml:1:18: ", "model.model_type = llama has none; use parallel.data");
+    refuses("parallel.expert: 3\ntrain.batch_size: 9\nmodel: {model_type: mixtral, num_local_experts: 4}\n",
+            "f.yaml:1:18: ", "parallel.expert = 3 does not divide model.num_local_experts = 4");
+    refuses("parallel.zero: 2\n", "f.yaml:1:16: ", "parallel.data = 1: there is nothing to share");
+    refuses("parallel: {data: 4, shard_group: 2}\n", "f.yaml:1:34: ", "no meaning with parallel.zero = 0");
+    refuses("parallel: {data: 4, zero: 1, shard_group: 3}\n",
+            "f.yaml:1:43: ", "does not divide parallel.data");
+    refuses("context.mode: pynative\nparallel.tensor: 2\n",
+            "f.yaml:2:18: ", "set context.mode = graph; pynative knows parallel.data and parallel.zero");
+    refuses("parallel.fusion: much\n", "f.yaml:1:18: ", "is none of: off, auto, a number of bytes");
+    int64_t size[TG_CONFIG_AXES];
+    uint64_t bytes;
+    passes("data.files: [.]\nmodel.model_type: llama\nparallel: {mode: data_parallel, fusion: 2MiB}\n");
+    tg_config_axes(cfg, 8, size);
+    assert_int_equal(size[1], 8);
+    assert_int_equal(tg_config_check(cfg, 8), TENG_OK);
+    assert_true(tg_config_fusion(cfg, &bytes) && bytes == 2 << 20);
+    passes(
+        "data.files: [.]\nmodel.model_type: llama\nparallel: {data: 2, zero: 3, tensor: 2, sequence: true, "
+        "context: 2, pipeline: 2, fusion: off}\n");
+    assert_int_equal(tg_config_check(cfg, 16), TENG_OK);
+    assert_int_equal(tg_config_check(cfg, 8), TENG_INVALID);
+    teng_error_clear();
+    assert_true(tg_config_fusion(cfg, &bytes) && bytes == 0);
 }
 
 static void test_schedule(void **state)
@@ -193,6 +243,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_rope, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lengths, setup, teardown),
         cmocka_unit_test_setup_teardown(test_batch, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_parallel, setup, teardown),
         cmocka_unit_test_setup_teardown(test_schedule, setup, teardown),
         cmocka_unit_test_setup_teardown(test_data, setup, teardown),
         cmocka_unit_test_setup_teardown(test_shipped_configs, setup, teardown),

@@ -105,9 +105,9 @@ teng_status tg_config_override(tg_config *cfg, const char *assignment);
 /* As one override, from a program: `value` as in YAML; a later call wins. */
 teng_status tg_config_set(tg_config *cfg, const char *key, const char *value);
 
-/* Refuses what cannot run together (heads, lengths, batch, schedule, …); data_ranks is 1 for one process.
- * Touches no file. */
-teng_status tg_config_check(const tg_config *cfg, int64_t data_ranks);
+/* Refuses what cannot run together (heads, lengths, batch, schedule, ranks, …). ranks: how many processes
+ * run, 0 when that is not known (any product of parallel.* is good). Touches no file. */
+teng_status tg_config_check(const tg_config *cfg, int64_t ranks);
 /* Every PATH and PATHS value exists; the message names both places that were tried. */
 teng_status tg_config_check_paths(const tg_config *cfg);
 
@@ -116,6 +116,13 @@ int64_t tg_config_warmup_steps(const tg_config *cfg);
 int64_t tg_config_decay_steps(const tg_config *cfg);
 /* profile.steps as first and last step; false when it is unset or cannot be read. */
 bool tg_config_profile_steps(const tg_config *cfg, int64_t *first, int64_t *last);
+
+/* Sizes of the mesh: pipeline, data, expert, context, tensor, from the slowest axis to the fastest. ranks as
+ * above, for parallel.mode=data_parallel. */
+enum { TG_CONFIG_AXES = 5 };
+void tg_config_axes(const tg_config *cfg, int64_t ranks, int64_t size[TG_CONFIG_AXES]);
+/* parallel.fusion in bytes; 0: off, UINT64_MAX: auto. False when it cannot be read. */
+bool tg_config_fusion(const tg_config *cfg, uint64_t *bytes);
 
 /* Whether a key was given by file, command line or program. False for an unknown key. */
 bool tg_config_is_given(const tg_config *cfg, const char *key);

@@ -104,6 +104,17 @@ bool tg_config_is_set(const tg_config *cfg, const tg_config_key *key);
 void tg_config_value_yaml(const tg_config *cfg, const tg_config_key *key, tg_strbuf *out);
 json_t *tg_config_value_json(const tg_config *cfg, const tg_config_key *key);
 
+/* Rules of parallel.* (config_parallel.c). */
+teng_status tg_config_check_parallel(const tg_config *cfg, int64_t ranks);
+/* TENG_INVALID, "place: message"; the place is where `key` was given. */
+TENG_PRINTF(3, 4) teng_status tg_config_refuse(const tg_config *cfg, const char *key, const char *fmt, ...);
+/* A model field under its two names; GPT-2 has its own. */
+typedef struct tg_config_named {
+    const char *key;
+    tg_config_opt_int value;
+} tg_config_named;
+tg_config_named tg_config_heads(const tg_config *cfg);
+
 /* "file:line:column", "command line", "program" or "default". */
 char *tg_config_place(char *buf, const char *file, int line, int column);
 

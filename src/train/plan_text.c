@@ -141,7 +141,7 @@ static teng_status print(const tg_config *cfg, const tg_lm_info *info, tg_step *
 
 teng_status tg_run_plan_text(const tg_config *cfg, const char *what, tg_strbuf *out)
 {
-    TG_TRY(tg_config_check(cfg, 1));
+    TG_TRY(tg_config_check(cfg, 0));
     TG_TRY(tg_run_prepare_context(cfg));
     tg_tokenizer *tokenizer = NULL;
     teng_cell *lm = NULL;
