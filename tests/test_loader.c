@@ -149,6 +149,68 @@ static void ranks_share_the_order(void **state)
         tg_loader_close(&rank[k]);
 }
 
+/* Micro-batch m of `ranks` loaders together is micro-batch m of one loader, after a seek too. */
+static void expect_shared(tg_loader_options o, int64_t ranks, int64_t pieces, uint64_t cursor)
+{
+    const int64_t all = 24, each = all / ranks / pieces;
+    tg_loader *rank[24], *whole;
+    o.rows = all;
+    whole = open_loader(&o);
+    assert_int_equal(tg_loader_seek(whole, cursor), TENG_OK);
+    o.ranks = ranks;
+    o.rows = all / ranks;
+    o.pieces = pieces;
+    for (o.rank = 0; o.rank < ranks; o.rank++) {
+        rank[o.rank] = open_loader(&o);
+        assert_int_equal(tg_loader_seek(rank[o.rank], cursor), TENG_OK);
+    }
+    for (int i = 0; i < 9; i++) {
+        tg_batch w = next(whole);
+        int64_t valid = 0;
+        for (int64_t k = 0; k < ranks; k++) {
+            tg_batch b = next(rank[k]);
+            assert_true(b.cursor == w.cursor && b.epoch == w.epoch && b.seq == w.seq);
+            assert_int_equal(b.rows == 0, w.rows == 0);
+            valid += b.valid;
+            for (int64_t r = 0; r < b.rows; r++) {
+                const int64_t row = (r / each * ranks + k) * each + r % each;
+                const size_t bytes = (size_t)w.seq * sizeof(int32_t);
+                assert_memory_equal(b.tokens + r * b.seq, w.tokens + row * w.seq, bytes);
+                assert_memory_equal(b.labels + r * b.seq, w.labels + row * w.seq, bytes);
+            }
+        }
+        assert_int_equal(valid, w.valid);
+        assert_int_equal(tg_loader_cursor(rank[ranks - 1]), tg_loader_cursor(whole));
+    }
+    tg_loader_close(&whole);
+    for (int64_t k = 0; k < ranks; k++)
+        tg_loader_close(&rank[k]);
+}
+
+static void micro_batches_are_the_same_on_any_number_of_ranks(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {1, 2, 3, 4, 6, 8, 12, 24};
+    static const uint32_t lengths[] = {25, 1, 2, 11, 10, 3, 7, 300, 4, 5, 6};
+    write_numbers(numbers, 1006, lengths, 11);
+    for (int kind = 0; kind < 5; kind++) {
+        tg_loader_options o = base_options();
+        if (kind == 1 || kind == 2) o.packing = TG_PACK_DOCUMENT;
+        if (kind == 3) o.once = true;
+        o.synthetic = kind == 4;
+        o.vocab_limit = 2000;
+        if (kind == 2) {
+            o.seq_buckets[0] = 4;
+            o.seq_buckets[1] = 10;
+            o.n_buckets = 2;
+        }
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            for (int64_t pieces = 1; pieces <= 24 / sizes[i]; pieces++)
+                if (24 % (sizes[i] * pieces) == 0)
+                    expect_shared(o, sizes[i], pieces, 24 * (uint64_t)(i % 3) + (uint64_t)(kind == 0));
+    }
+}
+
 /* 60 batches of each kind of loader; equal with a thread, and after a seek into the middle. */
 static void expect_equal_runs(tg_loader_options o)
 {
@@ -440,6 +502,9 @@ static void refusals(void **state)
     o.rank = 2;
     o.ranks = 2;
     expect_refused(&o, "rank 2 of 2", "from 0");
+    o.rank = 0;
+    o.pieces = 3;
+    expect_refused(&o, "4 rows", "3 equal pieces");
     o = good;
     o.n_buckets = 2;
     o.seq_buckets[0] = 8;
@@ -543,6 +608,7 @@ int main(void)
         cmocka_unit_test_teardown(an_epoch_holds_each_sample_once, nothing_pending),
         cmocka_unit_test_teardown(batches_run_into_the_next_epoch_or_not, nothing_pending),
         cmocka_unit_test_teardown(ranks_share_the_order, nothing_pending),
+        cmocka_unit_test_teardown(micro_batches_are_the_same_on_any_number_of_ranks, nothing_pending),
         cmocka_unit_test_teardown(prefetch_and_seek_change_nothing, nothing_pending),
         cmocka_unit_test_teardown(documents_are_not_crossed, nothing_pending),
         cmocka_unit_test_teardown(buckets_lose_no_token, nothing_pending),

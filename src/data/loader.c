@@ -110,6 +110,13 @@ static void ignored_row(int64_t seq, int32_t pad, int32_t *tokens, int32_t *labe
     }
 }
 
+/* The place of this rank's row r in the whole batch. */
+static uint64_t place_of_row(const tg_loader_options *o, int64_t r)
+{
+    const int64_t each = o->rows / o->pieces;
+    return (uint64_t)((r / each * o->ranks + o->rank) * each + r % each);
+}
+
 static teng_status make_batch(const tg_loader *l, uint64_t cursor, slot *s)
 {
     uint64_t first = cursor; /* sample number of the first row of rank 0 */
@@ -131,7 +138,7 @@ static teng_status make_batch(const tg_loader *l, uint64_t cursor, slot *s)
     b->seq = seq;
     if (l->source) index_of(l, first, &b->epoch);
     for (int64_t r = 0; r < l->o.rows; r++) {
-        uint64_t g = first + (uint64_t)(l->o.rank * l->o.rows + r);
+        uint64_t g = first + place_of_row(&l->o, r);
         int32_t *tokens = s->tokens + r * seq, *labels = s->labels + r * seq;
         if (!l->source) {
             synthetic_row(l, cursor + (g - first), seq, tokens, labels);
@@ -215,6 +222,9 @@ static teng_status check(const tg_loader_options *o)
     if (o->ranks < 1 || o->rank < 0 || o->rank >= o->ranks)
         return tg_fail(TENG_INVALID, "rank %" PRId64 " of %" PRId64 ": ranks count from 0", o->rank,
                        o->ranks);
+    if (o->pieces < 1 || o->rows % o->pieces)
+        return tg_fail(TENG_INVALID, "%" PRId64 " rows of a rank cannot be cut into %" PRId64 " equal pieces",
+                       o->rows, o->pieces);
     if (o->prefetch < 0 || o->prefetch > 1024)
         return tg_fail(TENG_INVALID, "prefetch %d; it lies in 0 … 1024", o->prefetch);
     if (o->synthetic && (o->vocab_limit == 0 || o->once))
@@ -269,6 +279,7 @@ teng_status tg_loader_open(const tg_loader_options *options, tg_loader **out)
     if (!l) return TENG_MEMORY;
     l->o = *options;
     if (l->o.ranks == 0) l->o.ranks = 1;
+    if (l->o.pieces == 0) l->o.pieces = 1;
     if (l->o.once) l->o.shuffle = false;
     teng_status status = check(&l->o);
     if (status == TENG_OK && !l->o.synthetic) status = tg_sample_source_open(&l->o, &l->source);

@@ -36,7 +36,11 @@ typedef struct tg_loader_options {
                             ranks).       CROSS: every n_buckets batches visit each bucket once, in an order drawn
                             from       the seed */
     int64_t rows;        /* sequences per batch on this rank */
-    int64_t rank, ranks; /* row r of rank k is sample cursor + k * rows + r; ranks 0 counts as 1 */
+    int64_t rank, ranks; /* of those that share the batch; ranks 0 counts as 1 */
+    /* Micro-batches that the whole batch is cut into; 0 counts as 1. Each is shared by the ranks: piece m of
+     * rank k begins at sample cursor + (m * ranks + k) * rows / pieces, so that micro-batch m has the same
+     * samples whatever the number of ranks. */
+    int64_t pieces;
     tg_packing packing;
     uint64_t seed;
     bool shuffle;
