@@ -44,6 +44,11 @@ teng_status tg_labels_check(const int32_t *labels, int64_t n, int64_t vocab, int
                    p, labels[p], vocab - 1, vocab, ignore);
 }
 
+double tg_labels_divisor(const teng_kernel_args *args, int i, int64_t own)
+{
+    return args->call->n_in > i ? (double)*(const float *)args->in[i] : (double)own;
+}
+
 teng_status tg_positions_check(const int32_t *positions, int64_t n, int64_t room)
 {
     for (int64_t t = 0; t < n; t++)

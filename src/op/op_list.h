@@ -30,6 +30,8 @@ typedef struct tg_sgd_attr {
 /* accumulate: in acc f32, grad (any floating dtype), beta f32[]; out acc ← beta·acc + grad (beta 0:
  * overwritten, the old value is not read); updates 0. */
 /* sum_squares: any number of tensors in → f32[] Σ x², summed in double by fixed blocks. */
+/* count_valid: in labels i32 [...], attribute int64_t ignore_index; out f32[] how many labels are not that.
+ * Summed over ranks it is the optional last input `valid` of the losses. */
 typedef struct tg_clip_attr {
     double max_norm; /* 0: never clips */
 } tg_clip_attr;

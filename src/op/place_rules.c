@@ -31,3 +31,17 @@ void tg_place_linear(const teng_op_call *call, teng_place_rules *rules, uint32_t
     memset(out, TENG_PARTIAL, sizeof out);
     teng_place_add(rules, in, out);
 }
+
+void tg_place_rows(const teng_op_call *call, teng_place_rules *rules, int rows_of, uint32_t in_rows,
+                   uint32_t out_rows)
+{
+    teng_place in[MAX_IN], out[TENG_MAX_OUT];
+    if (call->n_in > MAX_IN) return;
+    for (int d = 0; d < call->in[rows_of].ndim; d++) {
+        for (int i = 0; i < call->n_in; i++)
+            in[i] = (teng_place)(in_rows >> i & 1u ? d : TENG_REPLICATED);
+        for (int o = 0; o < TENG_MAX_OUT; o++)
+            out[o] = (teng_place)(out_rows >> o & 1u ? d : TENG_PARTIAL);
+        teng_place_add(rules, in, out);
+    }
+}

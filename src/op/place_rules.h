@@ -10,5 +10,10 @@ void tg_place_elementwise(const teng_op_call *call, teng_place_rules *rules);
 /* Linear in the inputs whose bits are set, jointly: when those are partial and the others replicated, every
  * output is partial. */
 void tg_place_linear(const teng_op_call *call, teng_place_rules *rules, uint32_t inputs);
+/* Rows are all dimensions that input `rows_of` has: for each of them a rule in which the inputs of the set
+ * `in_rows` and the outputs of the set `out_rows` are split along it, other inputs are replicated and other
+ * outputs partial (sums over rows). */
+void tg_place_rows(const teng_op_call *call, teng_place_rules *rules, int rows_of, uint32_t in_rows,
+                   uint32_t out_rows);
 
 #endif

@@ -60,6 +60,14 @@ teng_status tg_want_like(const teng_op_call *call, int i, const char *name, int 
                    text(b, call, j));
 }
 
+teng_status tg_want_scalar(const teng_op_call *call, int i, const char *name)
+{
+    char text[TG_DESC_TEXT];
+    const teng_desc *x = &call->in[i];
+    if (x->ndim == 0 && x->dtype == TENG_F32) return TENG_OK;
+    return tg_fail(TENG_INVALID, "%s is %s; it must be an f32 scalar", name, tg_desc_text(text, x));
+}
+
 teng_status tg_want_weight(const teng_op_call *call, int i, const char *name, int64_t n)
 {
     const teng_desc *w = &call->in[i];

@@ -18,6 +18,8 @@ teng_status tg_want_dims(const teng_op_call *call, int i, const char *name, cons
                          const char *of);
 /* Input i has the dtype and dimensions of input j. */
 teng_status tg_want_like(const teng_op_call *call, int i, const char *name, int j, const char *other);
+/* Input i is an f32 scalar. */
+teng_status tg_want_scalar(const teng_op_call *call, int i, const char *name);
 /* Input i is a vector [n] of f32 or of the dtype of input 0 ("x"). */
 teng_status tg_want_weight(const teng_op_call *call, int i, const char *name, int64_t n);
 /* Input i ("positions") is i32[n]: where in its sequence each row stands. */

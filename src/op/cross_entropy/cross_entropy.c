@@ -5,6 +5,7 @@
  */
 #include "op/cpu_kernel.h"
 #include "op/op_list.h"
+#include "op/place_rules.h"
 #include "op/want.h"
 #include "teng/ops.h"
 
@@ -22,6 +23,7 @@ static teng_status infer_inputs(teng_op_call *call)
 static teng_status infer(teng_op_call *call)
 {
     TG_TRY(infer_inputs(call));
+    if (call->n_in > 2) TG_TRY(tg_want_scalar(call, 2, "valid"));
     call->out[0] = tg_desc_make(TENG_F32, 0, NULL);
     call->out[1] = tg_desc_rows(&call->in[0], TENG_F32);
     return TENG_OK;
@@ -29,13 +31,12 @@ static teng_status infer(teng_op_call *call)
 
 static teng_status infer_grad(teng_op_call *call)
 {
-    char buf[TG_DESC_TEXT];
     TG_TRY(infer_inputs(call));
     const teng_desc rows = tg_desc_rows(&call->in[0], TENG_F32);
     TG_TRY(tg_want_dtype(call, 2, "lse", TENG_F32));
     TG_TRY(tg_want_dims(call, 2, "lse", &rows, "logits without their last dimension"));
-    if (call->in[3].ndim != 0 || call->in[3].dtype != TENG_F32)
-        return tg_fail(TENG_INVALID, "dy is %s; it must be an f32 scalar", tg_desc_text(buf, &call->in[3]));
+    TG_TRY(tg_want_scalar(call, 3, "dy"));
+    if (call->n_in > 4) TG_TRY(tg_want_scalar(call, 4, "valid"));
     call->out[0] = call->in[0];
     return TENG_OK;
 }
@@ -44,8 +45,10 @@ static teng_status grad(teng_grad_ctx *ctx)
 {
     if (ctx->out_grad[1])
         return tg_fail(TENG_UNSUPPORTED, "lse is for the gradient's own use; no gradient flows into it");
-    teng_tensor *in[] = {ctx->in[0], ctx->in[1], ctx->out[1], ctx->out_grad[0]};
-    ctx->in_grad[0] = teng_apply((teng_src){NULL, 0}, &tg_op_cross_entropy_grad, ctx->attr, 4, in, NULL);
+    teng_tensor *in[] = {ctx->in[0], ctx->in[1], ctx->out[1], ctx->out_grad[0],
+                         ctx->n_in > 2 ? ctx->in[2] : NULL};
+    ctx->in_grad[0] =
+        teng_apply((teng_src){NULL, 0}, &tg_op_cross_entropy_grad, ctx->attr, ctx->n_in + 2, in, NULL);
     return ctx->in_grad[0] ? TENG_OK : teng_error_status();
 }
 
@@ -57,8 +60,17 @@ static void cost(const teng_op_call *call, teng_cost *c)
 TG_CPU_TABLES(tg_cross_entropy_kernels);
 TG_CPU_TABLES(tg_cross_entropy_grad_kernels);
 
-#define NO_PLACE                                                                                             \
-    "the mean is over the valid labels of all rows, and a shard of rows does not know how many there are"
+/* The mean is over the valid labels of all rows: a shard of rows must be told how many there are. */
+static void place(const teng_op_call *call, teng_place_rules *rules)
+{
+    if (call->n_in > 2) tg_place_rows(call, rules, 1, 3, 2);
+}
+
+static void place_grad(const teng_op_call *call, teng_place_rules *rules)
+{
+    tg_place_linear(call, rules, 8);
+    if (call->n_in > 4) tg_place_rows(call, rules, 1, 7, 1);
+}
 
 const teng_op_spec tg_op_cross_entropy = {
     .name = "cross_entropy",
@@ -66,17 +78,19 @@ const teng_op_spec tg_op_cross_entropy = {
            "in f32; 0 when "
            "no row is valid. logits [..., V], labels i32 [...]. Outputs loss f32 and, for the gradient, lse "
            "f32 of each row "
-           "(0 in rows that are ignored). A label outside 0 … V - 1 is an error of the run.",
+           "(0 in rows that are ignored). A label outside 0 … V - 1 is an error of the run. An optional "
+           "input valid f32 "
+           "scalar is divided by in place of the number of valid rows: theirs on all ranks.",
     .min_in = 2,
-    .max_in = 2,
+    .max_in = 3,
     .n_out = 2,
     .attr_size = sizeof(int64_t),
     .attrs = fields,
     .infer = infer,
     .grad = grad,
-    .grad_in = 3,
+    .grad_in = 7,
     .grad_out = 2,
-    .no_place = NO_PLACE,
+    .place = place,
     .cost = cost,
     .kernels = tg_cross_entropy_kernels_tables,
     .precision = TENG_PRECISION_NORM,
@@ -86,16 +100,16 @@ const teng_op_spec tg_op_cross_entropy_grad = {
     .name = "cross_entropy_grad",
     .doc = "dlogits = (exp(logits - lse) - [label]) · dy / number of valid labels; 0 in rows that are "
            "ignored. Inputs logits, "
-           "labels, lse, dy f32 scalar.",
+           "labels, lse, dy f32 scalar, and optionally valid as in cross_entropy.",
     .min_in = 4,
-    .max_in = 4,
+    .max_in = 5,
     .n_out = 1,
     .attr_size = sizeof(int64_t),
     .attrs = fields,
     .inplace = {1},
     .infer = infer_grad,
     .no_grad = "second derivatives are not provided",
-    .no_place = NO_PLACE,
+    .place = place_grad,
     .cost = cost,
     .kernels = tg_cross_entropy_grad_kernels_tables,
 };

@@ -21,6 +21,7 @@ static teng_status forward(const teng_op_call *call, const double *const *in, do
         loss += out[1][r] - x[(int64_t)in[1][r]];
         valid++;
     }
+    if (call->n_in > 2) valid = in[2][0];
     out[0][0] = valid > 0 ? loss / valid : 0;
     return TENG_OK;
 }
@@ -33,6 +34,7 @@ static teng_status backward(const teng_op_call *call, const double *const *in, d
     double valid = 0;
     for (int64_t r = 0; r < rows; r++)
         valid += (int64_t)in[1][r] != ignore;
+    if (call->n_in > 4) valid = in[4][0];
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < n; i++) {
             const bool skip = (int64_t)in[1][r] == ignore, hit = i == (int64_t)in[1][r];
@@ -57,10 +59,16 @@ static teng_status backward(const teng_op_call *call, const double *const *in, d
         .desc = {TENG_F32, 0, {0}}, .fill = TENG_FILL_CONST, .lo = 0.7, .keep_dtype = true                   \
     }
 
+#define VALID                                                                                                \
+    {                                                                                                        \
+        .desc = {TENG_F32, 0, {0}}, .fill = TENG_FILL_CONST, .lo = 50, .keep_dtype = true, .no_grad = true   \
+    }
+
 static const int64_t usual = -100, minus_one = -1;
 static const teng_op_case list[] = {
     {"batch", &usual, 2, {TG_X(3, 2, 5, 37), LABELS(0, 37, 2, 2, 5)}},
     {"some ignored", &minus_one, 2, {TG_X(2, 40, 3), LABELS(-1, 3, 1, 40)}},
+    {"of more rows", &minus_one, 3, {TG_X(3, 2, 12, 7), LABELS(-1, 7, 2, 2, 12), VALID}},
     {"all ignored", &minus_one, 2, {TG_X(2, 3, 7), LABELS(-1, 0, 1, 3)}},
     {"one row", &usual, 2, {TG_X(1, 19), LABELS(18, 19, 0, 0)}},
     {"blocks", &usual, 2, {{.desc = {TENG_F32, 2, {3, 9001}}, .hi = 6}, LABELS(0, 9001, 1, 3)}},
@@ -68,6 +76,10 @@ static const teng_op_case list[] = {
 static const teng_op_case grads[] = {
     {"batch", &usual, 4, {TG_X(3, 2, 5, 37), LABELS(0, 37, 2, 2, 5), LSE(3, 5, 2, 2, 5), DY}},
     {"some ignored", &minus_one, 4, {TG_X(2, 40, 3), LABELS(-1, 3, 1, 40), LSE(1, 2, 1, 40), DY}},
+    {"of more rows",
+     &minus_one,
+     5,
+     {TG_X(3, 2, 12, 7), LABELS(-1, 7, 2, 2, 12), LSE(2, 3, 2, 2, 12), DY, VALID}},
     {"all ignored", &minus_one, 4, {TG_X(2, 3, 7), LABELS(-1, 0, 1, 3), LSE(1, 2, 1, 3), DY}},
     {"blocks", &usual, 4, {TG_X(2, 3, 9001), LABELS(0, 9001, 1, 3), LSE(9, 10, 1, 3), DY}},
 };

@@ -66,7 +66,8 @@ static teng_status run(const teng_kernel_args *args)
     TG_FLOAT_SWITCH(x->dtype, T, forward(T, args->in[0], labels, rows, n, ignore, args->out[1], losses));
     for (int64_t r = 0; r < rows; r++)
         sum += losses[r];
-    *(float *)args->out[0] = valid ? (float)(sum / (double)valid) : 0.0f;
+    const double divisor = tg_labels_divisor(args, 2, valid);
+    *(float *)args->out[0] = divisor > 0 ? (float)(sum / divisor) : 0.0f;
     return TENG_OK;
 }
 
@@ -92,7 +93,8 @@ static teng_status run_grad(const teng_kernel_args *args)
     int64_t valid;
     const teng_status status = tg_labels_check(labels, rows, n, ignore, &valid);
     if (status != TENG_OK) return status;
-    const float scale = valid ? (float)((double)dy / (double)valid) : 0.0f;
+    const double divisor = tg_labels_divisor(args, 4, valid);
+    const float scale = divisor > 0 ? (float)((double)dy / divisor) : 0.0f;
     const int64_t size = teng_dtype_size(x->dtype);
     TG_PARALLEL_FOR(rows * n >= TG_PARALLEL_MIN)
     for (int64_t r = 0; r < rows; r++) {

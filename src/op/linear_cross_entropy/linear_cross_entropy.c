@@ -11,6 +11,7 @@
 #include "graph/graph.h"
 #include "op/cpu_kernel.h"
 #include "op/op_list.h"
+#include "op/place_rules.h"
 #include "op/want.h"
 #include "teng/ops.h"
 
@@ -43,6 +44,7 @@ teng_status tg_linear_ce_infer_inputs(const teng_op_call *call)
 static teng_status infer(teng_op_call *call)
 {
     TG_TRY(tg_linear_ce_infer_inputs(call));
+    if (call->n_in > 3) TG_TRY(tg_want_scalar(call, 3, "valid"));
     call->out[0] = tg_desc_make(TENG_F32, 0, NULL);
     call->out[1] = tg_desc_rows(&call->in[0], TENG_F32);
     return TENG_OK;
@@ -51,13 +53,12 @@ static teng_status infer(teng_op_call *call)
 static teng_status infer_grad(teng_op_call *call)
 {
     const tg_linear_ce_attr *attr = call->attr;
-    char buf[TG_DESC_TEXT];
     TG_TRY(tg_linear_ce_infer_inputs(call));
     const teng_desc rows = tg_desc_rows(&call->in[0], TENG_F32);
     TG_TRY(tg_want_dtype(call, 3, "lse", TENG_F32));
     TG_TRY(tg_want_dims(call, 3, "lse", &rows, "x without its last dimension"));
-    if (call->in[4].ndim != 0 || call->in[4].dtype != TENG_F32)
-        return tg_fail(TENG_INVALID, "dy is %s; it must be an f32 scalar", tg_desc_text(buf, &call->in[4]));
+    TG_TRY(tg_want_scalar(call, 4, "dy"));
+    if (call->n_in > 5) TG_TRY(tg_want_scalar(call, 5, "valid"));
     if (attr->outputs < TG_LINEAR_CE_BOTH || attr->outputs > TG_LINEAR_CE_DW)
         return tg_fail(TENG_INVALID, "outputs is %lld; it must be 0 (dx and dw), 1 (dx) or 2 (dw)",
                        (long long)attr->outputs);
@@ -76,19 +77,27 @@ static teng_status grad(teng_grad_ctx *ctx)
     const tg_linear_ce_attr attr = {*(const int64_t *)ctx->attr, need[0] && need[1] ? TG_LINEAR_CE_BOTH
                                                                  : need[0]          ? TG_LINEAR_CE_DX
                                                                                     : TG_LINEAR_CE_DW};
-    teng_tensor *in[] = {ctx->in[0], ctx->in[1], ctx->in[2], ctx->out[1], ctx->out_grad[0]}, *out[2];
-    if (!teng_apply((teng_src){NULL, 0}, &tg_op_linear_cross_entropy_grad, &attr, 5, in, out))
+    teng_tensor *in[] = {ctx->in[0],  ctx->in[1],       ctx->in[2],
+                         ctx->out[1], ctx->out_grad[0], ctx->n_in > 3 ? ctx->in[3] : NULL},
+                *out[2];
+    if (!teng_apply((teng_src){NULL, 0}, &tg_op_linear_cross_entropy_grad, &attr, ctx->n_in + 2, in, out))
         return teng_error_status();
     if (need[0]) ctx->in_grad[0] = out[0];
     if (need[1]) ctx->in_grad[1] = out[need[0] ? 1 : 0];
     return TENG_OK;
 }
 
+/* The mean is over the valid labels of all rows: a shard of rows must be told how many there are. */
+static void place(const teng_op_call *call, teng_place_rules *rules)
+{
+    if (call->n_in > 3) tg_place_rows(call, rules, 2, 5, 2);
+}
+
 static void place_grad(const teng_op_call *call, teng_place_rules *rules)
 {
-    (void)call;
-    enum { R = TENG_REPLICATED, P = TENG_PARTIAL };
-    teng_place_add(rules, (teng_place[]){R, R, R, R, P}, (teng_place[]){P, P});
+    const bool dx = ((const tg_linear_ce_attr *)call->attr)->outputs != TG_LINEAR_CE_DW;
+    tg_place_linear(call, rules, 16);
+    if (call->n_in > 5) tg_place_rows(call, rules, 2, 13, dx);
 }
 
 static double product(const teng_op_call *call)
@@ -115,18 +124,19 @@ const teng_op_spec tg_op_linear_cross_entropy = {
            "and, for "
            "the gradient, lse f32 of each row (0 in rows that are ignored). Logits exist a tile at a time. A "
            "label "
-           "outside 0 … V - 1 is an error of the run.",
+           "outside 0 … V - 1 is an error of the run. An optional input valid f32 scalar is divided by in "
+           "place of the "
+           "number of valid rows: theirs on all ranks.",
     .min_in = 3,
-    .max_in = 3,
+    .max_in = 4,
     .n_out = 2,
     .attr_size = sizeof(int64_t),
     .attrs = fields,
     .infer = infer,
     .grad = grad,
-    .grad_in = 7,
+    .grad_in = 15,
     .grad_out = 2,
-    .no_place =
-        "the mean is over the valid labels of all rows, and a shard of rows does not know how many there are",
+    .place = place,
     .cost = cost,
     .kernels = tg_linear_cross_entropy_kernels_tables,
     .precision = TENG_PRECISION_PRODUCT,
@@ -136,11 +146,11 @@ const teng_op_spec tg_op_linear_cross_entropy_grad = {
     .name = "linear_cross_entropy_grad",
     .doc = "With dlogits = (exp(x · wᵀ - lse) - [label]) · dy / number of valid labels, 0 in rows that are "
            "ignored: "
-           "dx = dlogits · w, dw = dlogitsᵀ · x. Inputs x, w, labels, lse, dy f32 scalar; outputs dx and dw, "
-           "or the "
-           "one that the attribute outputs names.",
+           "dx = dlogits · w, dw = dlogitsᵀ · x. Inputs x, w, labels, lse, dy f32 scalar, and optionally "
+           "valid as in "
+           "linear_cross_entropy; outputs dx and dw, or the one that the attribute outputs names.",
     .min_in = 5,
-    .max_in = 5,
+    .max_in = 6,
     .n_out = -1,
     .attr_size = sizeof(tg_linear_ce_attr),
     .attrs = grad_fields,

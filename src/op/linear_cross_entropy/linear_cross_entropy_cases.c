@@ -15,18 +15,20 @@ static double logit(const teng_op_call *call, const double *const *in, int64_t r
     return sum;
 }
 
-static int64_t count_valid(const teng_op_call *call, const double *labels)
+/* The divisor: input i when it is there. */
+static double divisor(const teng_op_call *call, const double *const *in, int i)
 {
-    int64_t n = 0;
+    double n = 0;
+    if (call->n_in > i) return in[i][0];
     for (int64_t r = 0; r < tg_desc_numel(&call->in[2]); r++)
-        n += labels[r] != (double)*(const int64_t *)call->attr;
+        n += in[2][r] != (double)*(const int64_t *)call->attr;
     return n;
 }
 
 static teng_status forward(const teng_op_call *call, const double *const *in, double *const *out)
 {
-    const int64_t rows = tg_desc_numel(&call->in[2]), vocab = call->in[1].dims[0],
-                  valid = count_valid(call, in[2]);
+    const int64_t rows = tg_desc_numel(&call->in[2]), vocab = call->in[1].dims[0];
+    const double valid = divisor(call, in, 3);
     out[0][0] = 0;
     for (int64_t r = 0; r < rows; r++) {
         out[1][r] = 0;
@@ -38,7 +40,7 @@ static teng_status forward(const teng_op_call *call, const double *const *in, do
         for (int64_t v = 1; v < vocab; v++)
             sum += exp(logit(call, in, r, v) - max);
         out[1][r] = max + log(sum);
-        out[0][0] += (out[1][r] - logit(call, in, r, (int64_t)in[2][r])) / (double)valid;
+        out[0][0] += (out[1][r] - logit(call, in, r, (int64_t)in[2][r])) / valid;
     }
     return TENG_OK;
 }
@@ -48,7 +50,7 @@ static teng_status backward(const teng_op_call *call, const double *const *in, d
     const tg_linear_ce_attr *attr = call->attr;
     const int64_t rows = tg_desc_numel(&call->in[2]), vocab = call->in[1].dims[0],
                   width = call->in[1].dims[1];
-    const int64_t valid = count_valid(call, in[2]);
+    const double valid = divisor(call, in, 5);
     double *dx = attr->outputs == TG_LINEAR_CE_DW ? NULL : out[0];
     double *dw = attr->outputs == TG_LINEAR_CE_DX ? NULL : out[dx ? 1 : 0];
     for (int64_t i = 0; dx && i < rows * width; i++)
@@ -59,7 +61,7 @@ static teng_status backward(const teng_op_call *call, const double *const *in, d
         if (in[2][r] == (double)attr->ignore_index) continue;
         for (int64_t v = 0; v < vocab; v++) {
             const double p = exp(logit(call, in, r, v) - in[3][r]);
-            const double d = (p - (in[2][r] == (double)v ? 1 : 0)) * in[4][0] / (double)valid;
+            const double d = (p - (in[2][r] == (double)v ? 1 : 0)) * in[4][0] / valid;
             for (int64_t c = 0; c < width; c++) {
                 if (dx) dx[r * width + c] += d * in[1][v * width + c];
                 if (dw) dw[v * width + c] += d * in[0][r * width + c];
@@ -75,12 +77,14 @@ static teng_status forward_and_backward(const teng_op_call *call, const double *
     const tg_linear_ce_attr attr = {*(const int64_t *)call->attr, TG_LINEAR_CE_BOTH};
     teng_op_call grad = *call;
     grad.attr = &attr;
+    grad.n_in += 2;
     double *lse = tg_calloc((size_t)rows + 1, sizeof *lse);
     if (!lse) return TENG_MEMORY;
     teng_status status = forward(call, in, (double *[]){out[0], lse});
     if (status == TENG_OK)
-        status = backward(&grad, (const double *[]){in[0], in[1], in[2], lse, (double[]){1}},
-                          (double *[]){out[1], out[2]});
+        status = backward(
+            &grad, (const double *[]){in[0], in[1], in[2], lse, (double[]){1}, call->n_in > 3 ? in[3] : NULL},
+            (double *[]){out[1], out[2]});
     tg_free(lse);
     return status;
 }
@@ -110,10 +114,16 @@ static teng_status forward_and_backward(const teng_op_call *call, const double *
         .desc = {TENG_F32, 0, {0}}, .fill = TENG_FILL_CONST, .lo = 0.75, .keep_dtype = true                  \
     }
 
+#define VALID                                                                                                \
+    {                                                                                                        \
+        .desc = {TENG_F32, 0, {0}}, .fill = TENG_FILL_CONST, .lo = 40, .keep_dtype = true, .no_grad = true   \
+    }
+
 static const teng_op_case list[] = {
     {"batch", &(int64_t){-100}, 3, {TG_X(3, 2, 3, 8), W(11, 8), LABELS(0, 11, 2, 2, 3)}},
     {"some ignored", &(int64_t){-1}, 3, {TG_X(2, 9, 5), W(3, 5), LABELS(-1, 3, 1, 9)}},
     {"ignore 0", &(int64_t){0}, 3, {TG_X(2, 7, 6), W(4, 6), LABELS(0, 4, 1, 7)}},
+    {"of more rows", &(int64_t){-1}, 4, {TG_X(3, 2, 12, 5), W(3, 5), LABELS(-1, 3, 2, 2, 12), VALID}},
     {"all ignored", &(int64_t){-100}, 3, {TG_X(2, 4, 6), W(5, 6), IGNORED(1, 4)}},
     {"no rows", &(int64_t){-100}, 3, {TG_X(2, 0, 6), W(5, 6), IGNORED(1, 0)}},
     {"one row", &(int64_t){-100}, 3, {TG_X(1, 6), W(17, 6), LABELS(0, 17, 0, 0)}},
@@ -135,6 +145,18 @@ static const teng_op_case grads[] = {
     {"batch", BOTH(-100), 5, {TG_X(3, 2, 3, 8), W(11, 8), LABELS(0, 11, 2, 2, 3), LSE(2.4, 2, 2, 3), DY}},
     {"some ignored", BOTH(-1), 5, {TG_X(2, 9, 5), W(3, 5), LABELS(-1, 3, 1, 9), LSE(1.1, 1, 9), DY}},
     {"ignore 0", BOTH(0), 5, {TG_X(2, 7, 6), W(4, 6), LABELS(0, 4, 1, 7), LSE(1.4, 1, 7), DY}},
+    {"of more rows",
+     BOTH(-1),
+     6,
+     {TG_X(3, 2, 12, 5), W(3, 5), LABELS(-1, 3, 2, 2, 12), LSE(1.1, 2, 2, 12), DY, VALID}},
+    {"dx of more rows",
+     &(tg_linear_ce_attr){-1, TG_LINEAR_CE_DX},
+     6,
+     {TG_X(2, 8, 5), W(3, 5), LABELS(-1, 3, 1, 8), LSE(1.1, 1, 8), DY, VALID}},
+    {"dw of more rows",
+     &(tg_linear_ce_attr){-1, TG_LINEAR_CE_DW},
+     6,
+     {TG_X(2, 8, 5), W(3, 5), LABELS(-1, 3, 1, 8), LSE(1.1, 1, 8), DY, VALID}},
     {"all ignored", BOTH(-100), 5, {TG_X(2, 4, 6), W(5, 6), IGNORED(1, 4), LSE(1.6, 1, 4), DY}},
     {"no rows", BOTH(-100), 5, {TG_X(2, 0, 6), W(5, 6), IGNORED(1, 0), LSE(1.6, 1, 0), DY}},
     {"one row", BOTH(-100), 5, {TG_X(1, 6), W(17, 6), LABELS(0, 17, 0, 0), LSE(2.8, 0, 0), DY}},

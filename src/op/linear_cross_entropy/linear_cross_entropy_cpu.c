@@ -207,7 +207,8 @@ static teng_status run(const teng_kernel_args *args)
         lse[r] = labels[r] == ignore ? 0.0f : sums.max[r] + logf(sums.sum[r]);
         if (labels[r] != ignore) loss += (double)lse[r] - (double)sums.hit[r];
     }
-    *(float *)args->out[0] = valid ? (float)(loss / (double)valid) : 0.0f;
+    const double divisor = tg_labels_divisor(args, 3, valid);
+    *(float *)args->out[0] = divisor > 0 ? (float)(loss / divisor) : 0.0f;
     return TENG_OK;
 }
 
@@ -266,7 +267,8 @@ static teng_status run_grad(const teng_kernel_args *args)
     float *dx = f32 ? dx_out : (void *)(workspace + s->at[SUM_DX]);
     int64_t valid;
     TG_TRY(tg_labels_check(args->in[2], s->rows, s->vocab, *(const int64_t *)args->call->attr, &valid));
-    const float dy = *(const float *)args->in[4], scale = valid ? (float)((double)dy / (double)valid) : 0.0f;
+    const double divisor = tg_labels_divisor(args, 5, valid);
+    const float dy = *(const float *)args->in[4], scale = divisor > 0 ? (float)((double)dy / divisor) : 0.0f;
     if (!s->rows && dw_out) memset(dw_out, 0, (size_t)(s->vocab * s->width * teng_dtype_size(s->dtype)));
     if (!s->rows) return TENG_OK;
     for (int64_t v = 0; v < s->vocab; v += s->tile_vocab) {

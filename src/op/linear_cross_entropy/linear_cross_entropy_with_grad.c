@@ -8,6 +8,7 @@
 #include "op/cpu_kernel.h"
 #include "op/linear_cross_entropy/linear_cross_entropy.h"
 #include "op/op_list.h"
+#include "op/place_rules.h"
 #include "op/want.h"
 #include "teng/ops.h"
 
@@ -16,6 +17,7 @@ static const teng_attr_field fields[] = {{"ignore_index", TENG_ATTR_INT, 0, NULL
 static teng_status infer(teng_op_call *call)
 {
     TG_TRY(tg_linear_ce_infer_inputs(call));
+    if (call->n_in > 3) TG_TRY(tg_want_scalar(call, 3, "valid"));
     call->out[0] = tg_desc_make(TENG_F32, 0, NULL);
     call->out[1] = tg_desc_cast(&call->in[0], TENG_F32);
     call->out[2] = tg_desc_cast(&call->in[1], TENG_F32);
@@ -38,6 +40,11 @@ static teng_status grad(teng_grad_ctx *ctx)
     return TENG_OK;
 }
 
+static void place(const teng_op_call *call, teng_place_rules *rules)
+{
+    if (call->n_in > 3) tg_place_rows(call, rules, 2, 5, 2);
+}
+
 static void cost(const teng_op_call *call, teng_cost *c)
 {
     c->flops = 6.0 * (double)tg_desc_numel(&call->in[0]) * (double)call->in[1].dims[0];
@@ -47,23 +54,23 @@ TG_CPU_TABLES(tg_linear_cross_entropy_with_grad_kernels);
 
 const teng_op_spec tg_op_linear_cross_entropy_with_grad = {
     .name = "linear_cross_entropy_with_grad",
-    .doc = "loss as linear_cross_entropy, and its gradients: with dlogits = (softmax(x · wᵀ) - [label]) / "
-           "number of "
-           "valid labels, 0 in rows that are ignored, dx = dlogits · w and dw = dlogitsᵀ · x. x [..., C], w "
-           "[V, C], "
-           "labels i32 [...]; outputs loss, dx [..., C] and dw [V, C] in f32. Logits exist some rows at a "
-           "time. A "
-           "label outside 0 … V - 1 is an error of the run.",
+    .doc =
+        "loss as linear_cross_entropy, and its gradients: with dlogits = (softmax(x · wᵀ) - [label]) / "
+        "number of "
+        "valid labels, 0 in rows that are ignored, dx = dlogits · w and dw = dlogitsᵀ · x. x [..., C], w "
+        "[V, C], "
+        "labels i32 [...]; outputs loss, dx [..., C] and dw [V, C] in f32. Logits exist some rows at a "
+        "time. A "
+        "label outside 0 … V - 1 is an error of the run. An optional input valid as in linear_cross_entropy.",
     .min_in = 3,
-    .max_in = 3,
+    .max_in = 4,
     .n_out = 3,
     .attr_size = sizeof(int64_t),
     .attrs = fields,
     .infer = infer,
     .grad = grad,
     .grad_out = 6,
-    .no_place =
-        "the mean is over the valid labels of all rows, and a shard of rows does not know how many there are",
+    .place = place,
     .cost = cost,
     .kernels = tg_linear_cross_entropy_with_grad_kernels_tables,
     .precision = TENG_PRECISION_PRODUCT,

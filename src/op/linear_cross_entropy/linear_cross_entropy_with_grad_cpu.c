@@ -170,7 +170,8 @@ static teng_status run(const teng_kernel_args *args)
                   row_bytes = s->width * teng_dtype_size(s->dtype);
     int64_t valid;
     TG_TRY(tg_labels_check(labels, s->rows, s->vocab, ignore, &valid));
-    const float share = valid ? (float)(1.0 / (double)valid) : 0.0f,
+    const double divisor = tg_labels_divisor(args, 3, valid);
+    const float share = divisor > 0 ? (float)(1.0 / divisor) : 0.0f,
                 inside = s->dtype == TENG_F16 ? 1.0f : share;
     if (!s->rows) memset(dw, 0, (size_t)(s->vocab * s->width) * sizeof *dw);
     for (int64_t r = 0; r < s->rows; r += s->block) {
@@ -187,7 +188,7 @@ static teng_status run(const teng_kernel_args *args)
     double sum = 0;
     for (int64_t r = 0; r < s->rows; r++)
         sum += (double)loss[r];
-    *(float *)args->out[0] = valid ? (float)(sum / (double)valid) : 0.0f;
+    *(float *)args->out[0] = divisor > 0 ? (float)(sum / divisor) : 0.0f;
     return TENG_OK;
 }
 
