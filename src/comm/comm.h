@@ -9,6 +9,9 @@
 
 #include "mesh/mesh.h"
 
+#include <stdbool.h>
+#include <stddef.h>
+
 typedef struct tg_comm tg_comm;   /* the world */
 typedef struct tg_group tg_group; /* some of its ranks */
 typedef enum tg_reduce { TG_REDUCE_SUM, TG_REDUCE_MAX, TG_REDUCE_MIN } tg_reduce;
@@ -54,6 +57,15 @@ teng_status tg_comm_receive(tg_group *g, int from, int tag, void *data, size_t b
 typedef uint64_t tg_ticket;
 tg_ticket tg_comm_post(tg_comm *comm, teng_status (*call)(void *user), void *user);
 teng_status tg_comm_wait(tg_comm *comm, tg_ticket ticket); /* the call's status, with its message */
+
+/* What this process does now ("step 7, forward, model.layers.1.mlp (matmul, lm.c:83)"), for the messages of
+ * ranks that wait for it. Cheap: a copy into shared memory. NULL comm: nothing. */
+void tg_comm_doing(tg_comm *comm, const char *text);
+/* Seconds that a collective waits for the other ranks before it fails and names who is missing and what they
+ * do; 0, the default: for ever. A rank that has died is noticed at once in any case. */
+void tg_comm_timeout(tg_comm *comm, double seconds);
+/* Whether this build has MPI; and why not, or its version. */
+bool tg_comm_has_mpi(const char **text);
 
 /* What this rank has sent along each axis set so far, in bytes of the formula of the collective (ring): tests
  * hold strategies against it. */

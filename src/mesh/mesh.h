@@ -7,6 +7,8 @@
 
 #include "teng/tensor.h"
 
+#include <stdbool.h>
+
 /* From the slowest to the fastest: ranks that differ in tensor alone are neighbours. */
 typedef enum tg_axis {
     TG_AXIS_PIPELINE,

@@ -1,0 +1,225 @@
+/*
+ * Messages over MPI (Open MPI or MPICH): non-blocking sends and receives in pieces below 2 GiB, waited for in
+ * a loop of our own, which gives the core away and notices ranks that are gone. Reductions are not MPI's: in
+ * comm.c they are summed in the order of the ranks, the same bits every time and on every rank.
+ *
+ * One thread at a time calls (MPI_THREAD_SERIALIZED): comm.c sees to it.
+ */
+#include "base/fail.h"
+#include "comm/comm_impl.h"
+
+#ifdef TENG_MPI
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/vec.h"
+
+#include <mpi.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PIECE ((size_t)1 << 30)
+enum { SPINS = 2000, LOOK_MS = 50 };
+
+typedef struct later { /* a message on its way, of whose data nobody waits */
+    MPI_Request request;
+    void *data; /* with the last piece; NULL before */
+} later;
+typedef struct mpi {
+    MPI_Comm world;
+    bool initialised; /* by us */
+    TG_VEC(MPI_Request) requests;
+    TG_VEC(int) of; /* which transfer a request belongs to */
+    TG_VEC(later) later;
+} mpi;
+
+static teng_status failed(int code, const char *what)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int n = 0;
+    MPI_Error_string(code, text, &n);
+    return tg_fail(TENG_IO, "MPI: %s: %s", what, text);
+}
+
+static teng_status open_mpi(tg_comm *comm)
+{
+    int provided = 0, already = 0;
+    mpi *m = tg_calloc(1, sizeof *m);
+    if (!m) return TENG_MEMORY;
+    comm->backend = m;
+    MPI_Initialized(&already);
+    if (!already) {
+        const int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
+        if (code != MPI_SUCCESS) return failed(code, "MPI_Init_thread");
+        m->initialised = true;
+    }
+    MPI_Query_thread(&provided);
+    if (provided < MPI_THREAD_SERIALIZED)
+        return tg_fail(TENG_UNSUPPORTED, "this MPI lets only its first thread communicate "
+                                         "(MPI_THREAD_SERIALIZED is needed)");
+    MPI_Comm_dup(MPI_COMM_WORLD, &m->world);
+    MPI_Comm_set_errhandler(m->world, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(m->world, &comm->rank);
+    MPI_Comm_size(m->world, &comm->size);
+    char name[64] = "";
+    if (comm->rank == 0)
+        snprintf(name, sizeof name, "/teng-%d-%lld", (int)getpid(), (long long)tg_clock_unix());
+    MPI_Bcast(name, sizeof name, MPI_CHAR, 0, m->world);
+    MPI_Comm host; /* the ranks that share memory */
+    int first = 0;
+    MPI_Comm_split_type(m->world, MPI_COMM_TYPE_SHARED, comm->rank, MPI_INFO_NULL, &host);
+    MPI_Comm_rank(host, &first);
+    teng_status status = TENG_OK;
+    if (first == 0) status = tg_board_open(name, comm->rank, comm->size, true, &comm->board);
+    MPI_Barrier(host);
+    if (first != 0) status = tg_board_open(name, comm->rank, comm->size, false, &comm->board);
+    MPI_Barrier(host);
+    if (first == 0) tg_board_unlink(name);
+    MPI_Comm_free(&host);
+    return status;
+}
+
+static void forget_sent(mpi *m, bool all)
+{
+    while (m->later.len) {
+        int done = 0;
+        if (all)
+            MPI_Wait(&m->later.data[0].request, MPI_STATUS_IGNORE), done = 1;
+        else
+            MPI_Test(&m->later.data[0].request, &done, MPI_STATUS_IGNORE);
+        if (!done) return;
+        tg_free(m->later.data[0].data);
+        memmove(m->later.data, m->later.data + 1, (m->later.len - 1) * sizeof(later));
+        m->later.len--;
+    }
+}
+
+/* After a failure the others may never come: MPI_Abort ends them, MPI_Finalize would wait for ever. */
+static void close_mpi(tg_comm *comm)
+{
+    mpi *m = comm->backend;
+    if (!m) return;
+    if (m->initialised) {
+        if (comm->broken) {
+            fflush(NULL);
+            MPI_Abort(MPI_COMM_WORLD, 1);
+        }
+        forget_sent(m, true);
+        MPI_Finalize();
+    }
+    tg_vec_free(&m->requests);
+    tg_vec_free(&m->of);
+    tg_vec_free(&m->later);
+    tg_free(m);
+    comm->backend = NULL;
+}
+
+static teng_status post_one(mpi *m, const tg_transfer *t, int which)
+{
+    for (size_t at = 0; at == 0 || at < t->bytes; at += PIECE) {
+        const size_t n = t->bytes - at < PIECE ? t->bytes - at : PIECE;
+        MPI_Request r;
+        const int code =
+            t->send ? MPI_Isend((char *)t->data + at, (int)n, MPI_BYTE, t->peer, t->tag, m->world, &r)
+                    : MPI_Irecv((char *)t->data + at, (int)n, MPI_BYTE, t->peer, t->tag, m->world, &r);
+        if (code != MPI_SUCCESS) return failed(code, t->send ? "MPI_Isend" : "MPI_Irecv");
+        if (!tg_vec_push(&m->requests, r) || !tg_vec_push(&m->of, which)) return TENG_MEMORY;
+    }
+    return TENG_OK;
+}
+
+/* Which transfers are done: those none of whose requests is still active. */
+static void find_done(const mpi *m, int n, bool *done)
+{
+    for (int i = 0; i < n; i++)
+        done[i] = true;
+    for (size_t k = 0; k < m->requests.len; k++)
+        if (m->requests.data[k] != MPI_REQUEST_NULL) done[m->of.data[k]] = false;
+}
+
+static teng_status look(tg_comm *comm, double began, const tg_transfer *t, int n)
+{
+    bool *done = tg_calloc((size_t)n + 1, sizeof *done);
+    if (!done) return TENG_MEMORY;
+    find_done(comm->backend, n, done);
+    const teng_status status = tg_comm_look_around(comm, began, t, n, done);
+    tg_free(done);
+    return status;
+}
+
+static teng_status wait_all(tg_comm *comm, const tg_transfer *t, int n)
+{
+    mpi *m = comm->backend;
+    const double began = tg_clock_seconds();
+    double looked = began;
+    for (int64_t spins = 0;; spins++) {
+        int flag = 0;
+        const int code = MPI_Testall((int)m->requests.len, m->requests.data, &flag, MPI_STATUSES_IGNORE);
+        if (code != MPI_SUCCESS) return failed(code, comm->doing);
+        if (flag) return TENG_OK;
+        if (spins < SPINS) {
+            sched_yield();
+            continue;
+        }
+        nanosleep(&(struct timespec){0, 30000}, NULL);
+        const double now = tg_clock_seconds();
+        if (now - looked < LOOK_MS * 1e-3) continue;
+        looked = now;
+        TG_TRY(look(comm, began, t, n));
+    }
+}
+
+static teng_status transfer(tg_comm *comm, const tg_transfer *t, int n)
+{
+    mpi *m = comm->backend;
+    forget_sent(m, false);
+    m->requests.len = m->of.len = 0;
+    for (int i = 0; i < n; i++) /* receives first: nothing then arrives unexpected */
+        if (!t[i].send) TG_TRY(post_one(m, &t[i], i));
+    for (int i = 0; i < n; i++)
+        if (t[i].send) TG_TRY(post_one(m, &t[i], i));
+    return wait_all(comm, t, n);
+}
+
+static teng_status send_later(tg_comm *comm, int peer, int tag, void *data, size_t bytes)
+{
+    mpi *m = comm->backend;
+    forget_sent(m, false);
+    m->requests.len = m->of.len = 0;
+    const teng_status status = post_one(m, &(tg_transfer){peer, tag, true, data, bytes}, 0);
+    for (size_t k = 0; k < m->requests.len; k++) {
+        const later l = {m->requests.data[k], k + 1 == m->requests.len ? data : NULL};
+        if (!tg_vec_push(&m->later, l)) return TENG_MEMORY;
+    }
+    return status;
+}
+
+const tg_comm_ops tg_comm_mpi = {"mpi", open_mpi, close_mpi, transfer, send_later};
+
+bool tg_comm_has_mpi(const char **text)
+{
+    static char version[MPI_MAX_LIBRARY_VERSION_STRING];
+    int n = 0;
+    MPI_Get_library_version(version, &n);
+    version[strcspn(version, ",\n")] = 0;
+    *text = version;
+    return true;
+}
+#else
+static teng_status no_mpi(tg_comm *comm)
+{
+    (void)comm;
+    return tg_fail(TENG_UNSUPPORTED,
+                   "this teng was built without MPI and knows one rank alone; install an MPI (Debian: "
+                   "openmpi-bin libopenmpi-dev) and build again");
+}
+const tg_comm_ops tg_comm_mpi = {.kind = "mpi", .open = no_mpi};
+
+bool tg_comm_has_mpi(const char **text)
+{
+    *text = "built without MPI: one rank alone";
+    return false;
+}
+#endif
