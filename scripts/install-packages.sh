@@ -13,7 +13,7 @@
 set -eu
 
 packages="gcc libc6-dev make cmake ninja-build pkg-config libdnnl-dev libjansson-dev libpcre2-dev libxxhash-dev
-libutf8proc-dev libyaml-dev libcmocka-dev"
+libutf8proc-dev libyaml-dev libcmocka-dev openmpi-bin libopenmpi-dev"
 action=install
 for option in "$@"; do
     case $option in
