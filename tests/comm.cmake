@@ -1,6 +1,7 @@
 # The mesh and communication; the same test alone and on several ranks of this machine.
 tg_test(test_mesh ROOMS mesh tensor LABELS fast)
 tg_test(test_comm ROOMS comm tensor LABELS fast thread)
+tg_test(test_collective ROOMS op LABELS fast)
 # tg_mpi_test(NAME ranks COMMAND …): under mpirun, as root and on fewer cores too; skipped where there is none.
 function(tg_mpi_test name ranks)
   cmake_parse_arguments(T "" "TIMEOUT" "COMMAND;LABELS" ${ARGN})
@@ -14,4 +15,5 @@ endfunction()
 if(TENG_MPI_LIBRARY)
   tg_mpi_test(test_comm_2 2 COMMAND $<TARGET_FILE:test_comm> LABELS fast)
   tg_mpi_test(test_comm_4 4 COMMAND $<TARGET_FILE:test_comm> LABELS fast)
+  tg_mpi_test(test_collective_4 4 COMMAND $<TARGET_FILE:test_collective> LABELS fast)
 endif()

@@ -1,0 +1,333 @@
+/* Operators that communicate; see collective.h. Their bytes are the memory's here: what travels is counted by
+ * comm and forecast by parallel. */
+#include "op/collective/collective.h"
+
+#include "op/cpu_kernel.h"
+#include "op/op_list.h"
+#include "op/want.h"
+#include "tensor/desc.h"
+
+#include "base/fail.h"
+#include "base/mem.h"
+
+#include <stddef.h>
+#include <string.h>
+
+static const char *const reduce_names[] = {"sum", "max", "min", NULL};
+static const teng_attr_field reduce_fields[] = {
+    {"axes", TENG_ATTR_INT, offsetof(tg_all_reduce_attr, axes), NULL},
+    {"parts", TENG_ATTR_INT, offsetof(tg_all_reduce_attr, parts), NULL},
+    {"op", TENG_ATTR_INT, offsetof(tg_all_reduce_attr, op), reduce_names},
+    {0},
+};
+static const teng_attr_field piece_fields[] = {
+    {"axes", TENG_ATTR_INT, offsetof(tg_pieces_attr, axes), NULL},
+    {"parts", TENG_ATTR_INT, offsetof(tg_pieces_attr, parts), NULL},
+    {"index", TENG_ATTR_INT, offsetof(tg_pieces_attr, index), NULL},
+    {"dim", TENG_ATTR_INT, offsetof(tg_pieces_attr, dim), NULL},
+    {"total", TENG_ATTR_INT, offsetof(tg_pieces_attr, total), NULL},
+    {0},
+};
+
+/* ---- shapes ---- */
+static teng_status want_group(int64_t axes, int64_t parts)
+{
+    if (parts < 1 || axes < 0 || axes >= 1 << TG_AXES)
+        return tg_fail(TENG_INVALID,
+                       "axes is %lld and parts %lld; axes must be a set of the mesh's, parts at least 1",
+                       (long long)axes, (long long)parts);
+    return TENG_OK;
+}
+
+static teng_status infer_reduce(teng_op_call *call)
+{
+    const tg_all_reduce_attr *a = call->attr;
+    TG_TRY(want_group(a->axes, a->parts));
+    call->out[0] = call->in[0];
+    return TENG_OK;
+}
+
+/* Dimension dim of `part` must be this rank's piece. */
+static teng_status want_piece(const tg_pieces_attr *a, const teng_desc *part, const char *name)
+{
+    char text[TG_DESC_TEXT];
+    int64_t begin, size;
+    TG_TRY(want_group(a->axes, a->parts));
+    if (a->index < 0 || a->index >= a->parts || a->dim < 0 || a->dim >= part->ndim || a->total < 0)
+        return tg_fail(TENG_INVALID, "index is %lld of %lld parts, dim %lld of %s, total %lld: out of range",
+                       (long long)a->index, (long long)a->parts, (long long)a->dim, tg_desc_text(text, part),
+                       (long long)a->total);
+    tg_mesh_cut(a->total, a->parts, a->index, &begin, &size);
+    if (part->dims[a->dim] != size)
+        return tg_fail(TENG_INVALID, "%s is %s; its dimension %lld must be piece %lld of %lld of %lld: %lld",
+                       name, tg_desc_text(text, part), (long long)a->dim, (long long)a->index,
+                       (long long)a->parts, (long long)a->total, (long long)size);
+    return TENG_OK;
+}
+
+static teng_status infer_gather(teng_op_call *call)
+{
+    const tg_pieces_attr *a = call->attr;
+    TG_TRY(want_piece(a, &call->in[0], "x"));
+    call->out[0] = call->in[0];
+    call->out[0].dims[a->dim] = a->total;
+    return TENG_OK;
+}
+
+static teng_status infer_scatter(teng_op_call *call)
+{
+    const tg_pieces_attr *a = call->attr;
+    int64_t begin;
+    call->out[0] = call->in[0];
+    if (a->dim >= 0 && a->dim < call->in[0].ndim && a->parts > 0 && a->total >= 0)
+        tg_mesh_cut(a->total, a->parts, a->index, &begin, &call->out[0].dims[a->dim]);
+    TG_TRY(want_piece(a, &call->out[0], "y"));
+    if (call->in[0].dims[a->dim] != a->total) {
+        char text[TG_DESC_TEXT];
+        return tg_fail(TENG_INVALID, "x is %s; its dimension %lld must have total = %lld elements",
+                       tg_desc_text(text, &call->in[0]), (long long)a->dim, (long long)a->total);
+    }
+    return TENG_OK;
+}
+
+static teng_status infer_into(teng_op_call *call)
+{
+    const tg_pieces_attr *a = call->attr;
+    teng_desc whole = call->in[1];
+    TG_TRY(want_piece(a, &call->in[1], "piece"));
+    whole.dims[a->dim] = a->total;
+    if (a->dim != 0 || !tg_desc_equal(&whole, &call->in[0])) {
+        char x[TG_DESC_TEXT], y[TG_DESC_TEXT];
+        return tg_fail(TENG_INVALID, "whole is %s; with dim = %lld it must be %s, and dim 0",
+                       tg_desc_text(x, &call->in[0]), (long long)a->dim, tg_desc_text(y, &whole));
+    }
+    call->out[0] = call->in[0];
+    return TENG_OK;
+}
+
+static void cost(const teng_op_call *call, teng_cost *c)
+{
+    c->flops = 0;
+    if (strcmp(call->op->name, "all_gather") != 0)
+        c->flops = (double)tg_desc_numel(&call->out[0]); /* one addition, or copy, an element */
+}
+
+/* ---- running ---- */
+/* NULL and no error: this rank is the group. */
+static teng_status group_of(int64_t axes, int64_t parts, tg_group **out)
+{
+    *out = NULL;
+    if (parts == 1) return TENG_OK;
+    *out = tg_comm_along(tg_comm_current(), (tg_axis_set)axes);
+    if (!*out) return teng_error_status();
+    if (tg_group_size(*out) != parts)
+        return tg_fail(TENG_STATE, "planned for %lld ranks, the group has %d", (long long)parts,
+                       tg_group_size(*out));
+    return TENG_OK;
+}
+
+static teng_status run_reduce(const teng_kernel_args *args)
+{
+    const tg_all_reduce_attr *a = args->call->attr;
+    const teng_desc *x = &args->call->in[0];
+    tg_group *g;
+    TG_TRY(group_of(a->axes, a->parts, &g));
+    if (g)
+        return tg_comm_all_reduce(g, (tg_reduce)a->op, x->dtype, args->in[0], args->out[0], tg_desc_numel(x));
+    if (args->out[0] != args->in[0]) memcpy(args->out[0], args->in[0], tg_desc_bytes(x));
+    return TENG_OK;
+}
+
+typedef struct layout { /* whole: [outer][total][inner] */
+    int64_t outer, inner;
+    size_t row; /* bytes of one index of dim */
+} layout;
+static layout layout_of(const tg_pieces_attr *a, const teng_desc *x)
+{
+    layout l = {1, 1, 0};
+    for (int d = 0; d < x->ndim; d++) {
+        if (d < a->dim) l.outer *= x->dims[d];
+        if (d > a->dim) l.inner *= x->dims[d];
+    }
+    l.row = (size_t)l.inner * (size_t)teng_dtype_size(x->dtype);
+    return l;
+}
+
+/* The pieces one behind the other, each [outer][size][inner], and the whole: from one to the other. */
+static void interleave(const tg_pieces_attr *a, const layout *l, char *whole, char *pieces, bool to_whole)
+{
+    for (int64_t i = 0; i < a->parts; i++) {
+        int64_t begin, size;
+        tg_mesh_cut(a->total, a->parts, i, &begin, &size);
+        for (int64_t o = 0; o < l->outer; o++) {
+            char *w = whole + (size_t)(o * a->total + begin) * l->row,
+                 *p = pieces + (size_t)(begin * l->outer + o * size) * l->row;
+            memcpy(to_whole ? w : p, to_whole ? p : w, (size_t)size * l->row);
+        }
+    }
+}
+
+enum { STACK = 64 };
+static teng_status counts_of(const tg_pieces_attr *a, const layout *l, int64_t *stack, int64_t **counts)
+{
+    int64_t begin;
+    *counts = a->parts > STACK ? tg_alloc(sizeof **counts * (size_t)a->parts) : stack;
+    if (!*counts) return TENG_MEMORY;
+    for (int64_t i = 0; i < a->parts; i++) {
+        tg_mesh_cut(a->total, a->parts, i, &begin, &(*counts)[i]);
+        (*counts)[i] *= l->outer * l->inner;
+    }
+    return TENG_OK;
+}
+
+static teng_status run_gather(const teng_kernel_args *args)
+{
+    const tg_pieces_attr *a = args->call->attr;
+    const teng_desc *x = &args->call->in[0];
+    const layout l = layout_of(a, x);
+    int64_t stack[STACK], *counts;
+    tg_group *g;
+    TG_TRY(group_of(a->axes, a->parts, &g));
+    if (!g) {
+        memcpy(args->out[0], args->in[0], tg_desc_bytes(x));
+        return TENG_OK;
+    }
+    TG_TRY(counts_of(a, &l, stack, &counts));
+    char *to = l.outer > 1 ? args->workspace : args->out[0];
+    const teng_status status = tg_comm_all_gather(g, x->dtype, args->in[0], to, counts);
+    if (status == TENG_OK && l.outer > 1) interleave(a, &l, args->out[0], args->workspace, true);
+    if (counts != stack) tg_free(counts);
+    return status;
+}
+
+static teng_status run_scatter(const teng_kernel_args *args)
+{
+    const tg_pieces_attr *a = args->call->attr;
+    const teng_desc *x = &args->call->in[0];
+    const layout l = layout_of(a, x);
+    int64_t stack[STACK], *counts;
+    tg_group *g;
+    TG_TRY(group_of(a->axes, a->parts, &g));
+    if (!g) {
+        memcpy(args->out[0], args->in[0], tg_desc_bytes(x));
+        return TENG_OK;
+    }
+    TG_TRY(counts_of(a, &l, stack, &counts));
+    const void *from = args->in[0];
+    if (l.outer > 1) {
+        interleave(a, &l, (char *)(uintptr_t)args->in[0], args->workspace, false);
+        from = args->workspace;
+    }
+    const teng_status status = tg_comm_reduce_scatter(g, x->dtype, from, args->out[0], counts);
+    if (counts != stack) tg_free(counts);
+    return status;
+}
+
+static teng_status run_into(const teng_kernel_args *args)
+{
+    const tg_pieces_attr *a = args->call->attr;
+    const teng_desc *piece = &args->call->in[1];
+    const layout l = layout_of(a, piece);
+    int64_t stack[STACK], *counts, begin, size;
+    tg_group *g;
+    TG_TRY(group_of(a->axes, a->parts, &g));
+    tg_mesh_cut(a->total, a->parts, a->index, &begin, &size);
+    if (!g) {
+        memcpy((char *)args->out[0] + (size_t)begin * l.row, args->in[1], tg_desc_bytes(piece));
+        return TENG_OK;
+    }
+    TG_TRY(counts_of(a, &l, stack, &counts));
+    const teng_status status = tg_comm_all_gather(g, piece->dtype, args->in[1], args->out[0], counts);
+    if (counts != stack) tg_free(counts);
+    return status;
+}
+
+/* Room for the whole where pieces do not lie one behind the other in it. */
+static teng_status prepare(const teng_op_call *call, teng_prepared *out)
+{
+    const tg_pieces_attr *a = call->attr;
+    const bool gather = call->out[0].dims[a->dim] > call->in[0].dims[a->dim];
+    if (a->parts > 1 && layout_of(a, &call->in[0]).outer > 1)
+        out->workspace = tg_desc_bytes(gather ? &call->out[0] : &call->in[0]);
+    return TENG_OK;
+}
+
+#define TABLE(name, ...)                                                                                     \
+    static const teng_kernel name##_kernels[] = {__VA_ARGS__, {0}};                                          \
+    static const teng_kernel_table name##_tables[] = {{"cpu", 0, name##_kernels}, {NULL, 0, NULL}}
+TABLE(reduce, {"pairwise, sums in the order of the ranks", NULL, NULL, run_reduce, NULL});
+TABLE(gather, {"pairwise", NULL, prepare, run_gather, NULL});
+TABLE(scatter, {"pairwise, sums in the order of the ranks", NULL, prepare, run_scatter, NULL});
+TABLE(into, {"pairwise", NULL, NULL, run_into, NULL});
+
+#define AFTER "it is put into a rank's graph after differentiation"
+const teng_op_spec tg_op_all_reduce = {
+    .name = "all_reduce",
+    .doc = "y = the sum over the ranks along axes of their x (or maximum, minimum), in the order of the "
+           "ranks; 16-bit "
+           "values are summed in f32.",
+    .min_in = 1,
+    .max_in = 1,
+    .n_out = 1,
+    .attr_size = sizeof(tg_all_reduce_attr),
+    .attrs = reduce_fields,
+    .traits = TENG_OP_COMMUNICATES,
+    .inplace = {1},
+    .infer = infer_reduce,
+    .no_grad = AFTER,
+    .no_place = AFTER,
+    .cost = cost,
+    .kernels = reduce_tables,
+    .precision = TENG_PRECISION_MOVE,
+};
+const teng_op_spec tg_op_all_gather = {
+    .name = "all_gather",
+    .doc = "y = the pieces of the ranks along axes, put together along dim, which then has total elements.",
+    .min_in = 1,
+    .max_in = 1,
+    .n_out = 1,
+    .attr_size = sizeof(tg_pieces_attr),
+    .attrs = piece_fields,
+    .traits = TENG_OP_COMMUNICATES,
+    .infer = infer_gather,
+    .no_grad = AFTER,
+    .no_place = AFTER,
+    .cost = cost,
+    .kernels = gather_tables,
+    .precision = TENG_PRECISION_MOVE,
+};
+const teng_op_spec tg_op_reduce_scatter = {
+    .name = "reduce_scatter",
+    .doc = "y = piece index of parts along dim of the sum over the ranks along axes of their x, summed as "
+           "all_reduce does.",
+    .min_in = 1,
+    .max_in = 1,
+    .n_out = 1,
+    .attr_size = sizeof(tg_pieces_attr),
+    .attrs = piece_fields,
+    .traits = TENG_OP_COMMUNICATES,
+    .infer = infer_scatter,
+    .no_grad = AFTER,
+    .no_place = AFTER,
+    .cost = cost,
+    .kernels = scatter_tables,
+    .precision = TENG_PRECISION_MOVE,
+};
+const teng_op_spec tg_op_gather_into = {
+    .name = "gather_into",
+    .doc = "whole <- the pieces of the ranks along axes, one behind the other along dimension 0. Inputs "
+           "whole, piece.",
+    .min_in = 2,
+    .max_in = 2,
+    .n_out = 1,
+    .attr_size = sizeof(tg_pieces_attr),
+    .attrs = piece_fields,
+    .traits = TENG_OP_COMMUNICATES,
+    .updates = {1},
+    .infer = infer_into,
+    .no_grad = AFTER,
+    .no_place = AFTER,
+    .cost = cost,
+    .kernels = into_tables,
+    .precision = TENG_PRECISION_MOVE,
+};

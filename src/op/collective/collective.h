@@ -1,0 +1,27 @@
+/*
+ * Operators that communicate: what redistributes a value over the axes of a mesh. They are put between the
+ * nodes of a rank's graph by the parallel room, after differentiation, and find their group when they run, so
+ * that a plan can be made without any other rank. With parts = 1 they copy.
+ */
+#ifndef TG_OP_COLLECTIVE_COLLECTIVE_H
+#define TG_OP_COLLECTIVE_COLLECTIVE_H
+
+#include "comm/comm.h"
+#include "teng/operator.h"
+
+/* all_reduce: y = the sum (or maximum) of the ranks' x. */
+typedef struct tg_all_reduce_attr {
+    int64_t axes;  /* a tg_axis_set */
+    int64_t parts; /* ranks in the group */
+    int64_t op;    /* a tg_reduce */
+} tg_all_reduce_attr;
+/* all_gather: the ranks' pieces of dimension dim put together; reduce_scatter: this rank's piece of the sum.
+ * The pieces of a dimension of `total` elements are those of tg_mesh_cut(total, parts, index).
+ * gather_into: the whole's dimension dim = 0 is overwritten by the ranks' pieces (in whole, piece; updates
+ * 0). */
+typedef struct tg_pieces_attr {
+    int64_t axes, parts, index;
+    int64_t dim, total;
+} tg_pieces_attr;
+
+#endif

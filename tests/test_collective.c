@@ -1,0 +1,138 @@
+/* The operators that communicate, among as many ranks as this is started with: pieces along every dimension,
+ * uneven and empty ones, in place; without the ranks that they were planned for they refuse. */
+#include "base/mem.h"
+#include "op/collective/collective.h"
+#include "op/op_list.h"
+#include "tensor/desc.h"
+
+#include "cmocka_all.h"
+
+#include <string.h>
+
+static tg_comm *comm;
+static int rank, ranks;
+enum { AXES = 1 << TG_AXIS_DATA };
+
+static teng_status run(const teng_op_spec *op, const void *attr, int n_in, const teng_desc *in,
+                       const void *const *data, teng_desc *out, void *result)
+{
+    int n_out;
+    teng_op_call call = {.op = op, .attr = attr, .n_in = n_in, .in = in, .out = out};
+    teng_prepared prepared = {0};
+    assert_int_equal(tg_op_infer(op, attr, n_in, in, out, &n_out), TENG_OK);
+    call.n_out = n_out;
+    const teng_kernel *kernel = tg_kernel_select(&call, "cpu", 0, NULL);
+    assert_non_null(kernel);
+    if (kernel->prepare) assert_int_equal(kernel->prepare(&call, &prepared), TENG_OK);
+    void *workspace = tg_alloc(prepared.workspace + 1);
+    const teng_status status = kernel->run(&(teng_kernel_args){&call, NULL, data, &result, workspace, NULL});
+    tg_free(workspace);
+    return status;
+}
+
+static float value(int r, int64_t i)
+{
+    return (float)(r * 1000 + i);
+}
+
+/* x [3, 5, 4] cut along each dimension: gathered, and the sum of all ranks' whole ones scattered. */
+static void pieces(void **state)
+{
+    (void)state;
+    const int64_t dims[] = {3, 5, 4};
+    for (int d = 0; d < 3; d++) {
+        const teng_desc whole = tg_desc_make(TENG_F32, 3, dims);
+        const tg_pieces_attr attr = {AXES, ranks, rank, d, dims[d]};
+        teng_desc part, got;
+        float x[60], y[60], back[60];
+        for (int i = 0; i < 60; i++)
+            x[i] = value(rank, i);
+        assert_int_equal(run(&tg_op_reduce_scatter, &attr, 1, &whole, (const void *[]){x}, &part, y),
+                         TENG_OK);
+        assert_int_equal(run(&tg_op_all_gather, &attr, 1, &part, (const void *[]){y}, &got, back), TENG_OK);
+        assert_true(tg_desc_equal(&got, &whole));
+        for (int i = 0; i < 60; i++) {
+            float want = 0;
+            for (int r = 0; r < ranks; r++)
+                want += value(r, i);
+            assert_true(back[i] == want);
+        }
+    }
+}
+
+static void reduced(void **state)
+{
+    (void)state;
+    const teng_desc d = tg_desc_make(TENG_F32, 1, (int64_t[]){7});
+    teng_desc out;
+    for (int op = TG_REDUCE_SUM; op <= TG_REDUCE_MIN; op++) {
+        const tg_all_reduce_attr attr = {AXES, ranks, op};
+        float x[7];
+        for (int i = 0; i < 7; i++)
+            x[i] = value(rank, i);
+        assert_int_equal(run(&tg_op_all_reduce, &attr, 1, &d, (const void *[]){x}, &out, x), TENG_OK);
+        for (int i = 0; i < 7; i++) {
+            float sum = 0;
+            for (int r = 0; r < ranks; r++)
+                sum += value(r, i);
+            assert_true(x[i] == (op == TG_REDUCE_SUM ? sum : value(op == TG_REDUCE_MAX ? ranks - 1 : 0, i)));
+        }
+    }
+}
+
+static void into(void **state)
+{
+    (void)state;
+    int64_t begin, size;
+    tg_mesh_cut(7, ranks, rank, &begin, &size);
+    const teng_desc in[] = {tg_desc_make(TENG_F32, 2, (int64_t[]){7, 2}),
+                            tg_desc_make(TENG_F32, 2, (int64_t[]){size, 2})};
+    const tg_pieces_attr attr = {AXES, ranks, rank, 0, 7};
+    teng_desc out;
+    float whole[14] = {0}, piece[14];
+    for (int64_t i = 0; i < 2 * size; i++)
+        piece[i] = value(0, 2 * begin + i);
+    assert_int_equal(run(&tg_op_gather_into, &attr, 2, in, (const void *[]){whole, piece}, &out, whole),
+                     TENG_OK);
+    for (int i = 0; i < 14; i++)
+        assert_true(whole[i] == value(0, i));
+}
+
+static void refused(void **state)
+{
+    (void)state;
+    const teng_desc d = tg_desc_make(TENG_F32, 1, (int64_t[]){7});
+    teng_desc out;
+    float x[7] = {0};
+    const tg_all_reduce_attr attr = {AXES, ranks + 1, 0};
+    assert_int_equal(run(&tg_op_all_reduce, &attr, 1, &d, (const void *[]){x}, &out, x), TENG_STATE);
+    assert_non_null(strstr(teng_error(), "planned for"));
+    teng_error_clear();
+    int n;
+    assert_int_equal(tg_op_infer(&tg_op_all_gather, &(tg_pieces_attr){AXES, 2, 0, 0, 9}, 1, &d, &out, &n),
+                     TENG_INVALID);
+    assert_non_null(strstr(teng_error(), "must be piece 0 of 2 of 9: 5"));
+    teng_error_clear();
+}
+
+int main(void)
+{
+    tg_mesh mesh;
+    if (tg_op_register_builtin() != TENG_OK || tg_comm_open("auto", &comm) != TENG_OK) {
+        print_error("%s\n", teng_error());
+        return 1;
+    }
+    rank = tg_comm_rank(comm);
+    ranks = tg_comm_size(comm);
+    int size[TG_AXES] = {1, ranks, 1, 1, 1};
+    if (tg_mesh_make(size, ranks, &mesh) != TENG_OK || tg_comm_bind(comm, &mesh) != TENG_OK) return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pieces),
+        cmocka_unit_test(reduced),
+        cmocka_unit_test(into),
+        cmocka_unit_test(refused),
+    };
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    tg_comm_close(&comm);
+    return failed;
+}
