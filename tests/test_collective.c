@@ -60,6 +60,36 @@ static void pieces(void **state)
     }
 }
 
+/* x [3, 5, 4]: from pieces along one dimension to pieces along another, for every pair. */
+static void to_all(void **state)
+{
+    (void)state;
+    const int64_t dims[] = {3, 5, 4}, step[] = {20, 4, 1};
+    for (int f = 0; f < 3; f++)
+        for (int t = 0; t < 3; t++) {
+            if (f == t) continue;
+            const tg_all_to_all_attr attr = {AXES, ranks, rank, f, t, dims[f], dims[t]};
+            teng_desc in = tg_desc_make(TENG_F32, 3, dims), got;
+            int64_t begin, size, n = 0;
+            float x[60], y[60];
+            tg_mesh_cut(dims[f], ranks, rank, &begin, &size);
+            in.dims[f] = size;
+            for (int64_t i = 0; i < 60; i++) {
+                const int64_t at = i / step[f] % dims[f];
+                if (at >= begin && at < begin + size) x[n++] = value(0, i);
+            }
+            assert_int_equal(run(&tg_op_all_to_all, &attr, 1, &in, (const void *[]){x}, &got, y), TENG_OK);
+            tg_mesh_cut(dims[t], ranks, rank, &begin, &size);
+            assert_int_equal(got.dims[f], dims[f]);
+            assert_int_equal(got.dims[t], size);
+            n = 0;
+            for (int64_t i = 0; i < 60; i++) {
+                const int64_t at = i / step[t] % dims[t];
+                if (at >= begin && at < begin + size) assert_true(y[n++] == value(0, i));
+            }
+        }
+}
+
 static void reduced(void **state)
 {
     (void)state;
@@ -113,6 +143,11 @@ static void refused(void **state)
                      TENG_INVALID);
     assert_non_null(strstr(teng_error(), "must be piece 0 of 2 of 9: 5"));
     teng_error_clear();
+    assert_int_equal(
+        tg_op_infer(&tg_op_all_to_all, &(tg_all_to_all_attr){AXES, 2, 0, 0, 0, 7, 7}, 1, &d, &out, &n),
+        TENG_INVALID);
+    assert_non_null(strstr(teng_error(), "from_dim and to_dim are both 0"));
+    teng_error_clear();
 }
 
 int main(void)
@@ -127,10 +162,8 @@ int main(void)
     int size[TG_AXES] = {1, ranks, 1, 1, 1};
     if (tg_mesh_make(size, ranks, &mesh) != TENG_OK || tg_comm_bind(comm, &mesh) != TENG_OK) return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces),
-        cmocka_unit_test(reduced),
-        cmocka_unit_test(into),
-        cmocka_unit_test(refused),
+        cmocka_unit_test(pieces), cmocka_unit_test(reduced), cmocka_unit_test(to_all),
+        cmocka_unit_test(into),   cmocka_unit_test(refused),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     tg_comm_close(&comm);

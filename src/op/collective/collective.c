@@ -28,6 +28,16 @@ static const teng_attr_field piece_fields[] = {
     {"total", TENG_ATTR_INT, offsetof(tg_pieces_attr, total), NULL},
     {0},
 };
+static const teng_attr_field to_all_fields[] = {
+    {"axes", TENG_ATTR_INT, offsetof(tg_all_to_all_attr, axes), NULL},
+    {"parts", TENG_ATTR_INT, offsetof(tg_all_to_all_attr, parts), NULL},
+    {"index", TENG_ATTR_INT, offsetof(tg_all_to_all_attr, index), NULL},
+    {"from_dim", TENG_ATTR_INT, offsetof(tg_all_to_all_attr, from_dim), NULL},
+    {"to_dim", TENG_ATTR_INT, offsetof(tg_all_to_all_attr, to_dim), NULL},
+    {"from_total", TENG_ATTR_INT, offsetof(tg_all_to_all_attr, from_total), NULL},
+    {"to_total", TENG_ATTR_INT, offsetof(tg_all_to_all_attr, to_total), NULL},
+    {0},
+};
 
 /* ---- shapes ---- */
 static teng_status want_group(int64_t axes, int64_t parts)
@@ -105,11 +115,44 @@ static teng_status infer_into(teng_op_call *call)
     return TENG_OK;
 }
 
-static void cost(const teng_op_call *call, teng_cost *c)
+static tg_pieces_attr from_of(const tg_all_to_all_attr *a)
 {
-    c->flops = 0;
-    if (strcmp(call->op->name, "all_gather") != 0)
-        c->flops = (double)tg_desc_numel(&call->out[0]); /* one addition, or copy, an element */
+    return (tg_pieces_attr){a->axes, a->parts, a->index, a->from_dim, a->from_total};
+}
+static tg_pieces_attr to_of(const tg_all_to_all_attr *a)
+{
+    return (tg_pieces_attr){a->axes, a->parts, a->index, a->to_dim, a->to_total};
+}
+
+static teng_status infer_to_all(teng_op_call *call)
+{
+    const tg_all_to_all_attr *a = call->attr;
+    const tg_pieces_attr from = from_of(a), to = to_of(a);
+    int64_t begin;
+    char text[TG_DESC_TEXT];
+    if (a->from_dim == a->to_dim)
+        return tg_fail(TENG_INVALID, "from_dim and to_dim are both %lld; they must differ",
+                       (long long)a->to_dim);
+    TG_TRY(want_piece(&from, &call->in[0], "x"));
+    call->out[0] = call->in[0];
+    if (a->to_dim >= 0 && a->to_dim < call->in[0].ndim && a->to_total >= 0)
+        tg_mesh_cut(a->to_total, a->parts, a->index, &begin, &call->out[0].dims[a->to_dim]);
+    TG_TRY(want_piece(&to, &call->out[0], "y"));
+    if (call->in[0].dims[a->to_dim] != a->to_total)
+        return tg_fail(TENG_INVALID, "x is %s; its dimension %lld must have to_total = %lld elements",
+                       tg_desc_text(text, &call->in[0]), (long long)a->to_dim, (long long)a->to_total);
+    call->out[0].dims[a->from_dim] = a->from_total;
+    return TENG_OK;
+}
+
+/* An addition an element of a sum; all else only moves. */
+static void cost_sum(const teng_op_call *call, teng_cost *c)
+{
+    c->flops = (double)tg_desc_numel(&call->out[0]);
+}
+static void cost_move(const teng_op_call *call, teng_cost *c)
+{
+    (void)call, (void)c;
 }
 
 /* ---- running ---- */
@@ -242,6 +285,46 @@ static teng_status run_into(const teng_kernel_args *args)
     return status;
 }
 
+/* x is cut along to_dim, a piece for each rank; what comes from rank i is piece i of y along from_dim. */
+static teng_status run_to_all(const teng_kernel_args *args)
+{
+    const tg_all_to_all_attr *a = args->call->attr;
+    const tg_pieces_attr from = from_of(a), to = to_of(a);
+    const teng_desc *x = &args->call->in[0], *y = &args->call->out[0];
+    const layout out = layout_of(&to, x), in = layout_of(&from, y);
+    int64_t stack[2][STACK], *send = NULL, *receive = NULL;
+    tg_group *g;
+    TG_TRY(group_of(a->axes, a->parts, &g));
+    if (!g) {
+        memcpy(args->out[0], args->in[0], tg_desc_bytes(x));
+        return TENG_OK;
+    }
+    char *packed = args->workspace, *arrived = in.outer > 1 ? packed : args->out[0];
+    const void *parts = args->in[0];
+    if (out.outer > 1) {
+        interleave(&to, &out, (char *)(uintptr_t)args->in[0], packed, false);
+        parts = packed;
+        if (in.outer > 1) arrived += tg_desc_bytes(x);
+    }
+    teng_status status = counts_of(&to, &out, stack[0], &send);
+    if (status == TENG_OK) status = counts_of(&from, &in, stack[1], &receive);
+    if (status == TENG_OK) status = tg_comm_all_to_all(g, x->dtype, parts, send, arrived, receive);
+    if (status == TENG_OK && in.outer > 1) interleave(&from, &in, args->out[0], arrived, true);
+    if (send != stack[0]) tg_free(send);
+    if (receive != stack[1]) tg_free(receive);
+    return status;
+}
+
+static teng_status prepare_to_all(const teng_op_call *call, teng_prepared *out)
+{
+    const tg_all_to_all_attr *a = call->attr;
+    const tg_pieces_attr from = from_of(a), to = to_of(a);
+    if (a->parts == 1) return TENG_OK;
+    if (layout_of(&to, &call->in[0]).outer > 1) out->workspace += tg_desc_bytes(&call->in[0]);
+    if (layout_of(&from, &call->out[0]).outer > 1) out->workspace += tg_desc_bytes(&call->out[0]);
+    return TENG_OK;
+}
+
 /* Room for the whole where pieces do not lie one behind the other in it. */
 static teng_status prepare(const teng_op_call *call, teng_prepared *out)
 {
@@ -258,14 +341,14 @@ static teng_status prepare(const teng_op_call *call, teng_prepared *out)
 TABLE(reduce, {"pairwise, sums in the order of the ranks", NULL, NULL, run_reduce, NULL});
 TABLE(gather, {"pairwise", NULL, prepare, run_gather, NULL});
 TABLE(scatter, {"pairwise, sums in the order of the ranks", NULL, prepare, run_scatter, NULL});
+TABLE(to_all, {"pairwise", NULL, prepare_to_all, run_to_all, NULL});
 TABLE(into, {"pairwise", NULL, NULL, run_into, NULL});
 
 #define AFTER "it is put into a rank's graph after differentiation"
 const teng_op_spec tg_op_all_reduce = {
     .name = "all_reduce",
     .doc = "y = the sum over the ranks along axes of their x (or maximum, minimum), in the order of the "
-           "ranks; 16-bit "
-           "values are summed in f32.",
+           "ranks; 16-bit values are summed in f32.",
     .min_in = 1,
     .max_in = 1,
     .n_out = 1,
@@ -276,7 +359,7 @@ const teng_op_spec tg_op_all_reduce = {
     .infer = infer_reduce,
     .no_grad = AFTER,
     .no_place = AFTER,
-    .cost = cost,
+    .cost = cost_sum,
     .kernels = reduce_tables,
     .precision = TENG_PRECISION_MOVE,
 };
@@ -292,7 +375,7 @@ const teng_op_spec tg_op_all_gather = {
     .infer = infer_gather,
     .no_grad = AFTER,
     .no_place = AFTER,
-    .cost = cost,
+    .cost = cost_move,
     .kernels = gather_tables,
     .precision = TENG_PRECISION_MOVE,
 };
@@ -309,8 +392,25 @@ const teng_op_spec tg_op_reduce_scatter = {
     .infer = infer_scatter,
     .no_grad = AFTER,
     .no_place = AFTER,
-    .cost = cost,
+    .cost = cost_sum,
     .kernels = scatter_tables,
+    .precision = TENG_PRECISION_MOVE,
+};
+const teng_op_spec tg_op_all_to_all = {
+    .name = "all_to_all",
+    .doc = "y = the ranks' pieces along from_dim put together, of which this rank takes piece index of parts "
+           "along to_dim.",
+    .min_in = 1,
+    .max_in = 1,
+    .n_out = 1,
+    .attr_size = sizeof(tg_all_to_all_attr),
+    .attrs = to_all_fields,
+    .traits = TENG_OP_COMMUNICATES,
+    .infer = infer_to_all,
+    .no_grad = AFTER,
+    .no_place = AFTER,
+    .cost = cost_move,
+    .kernels = to_all_tables,
     .precision = TENG_PRECISION_MOVE,
 };
 const teng_op_spec tg_op_gather_into = {
@@ -327,7 +427,7 @@ const teng_op_spec tg_op_gather_into = {
     .infer = infer_into,
     .no_grad = AFTER,
     .no_place = AFTER,
-    .cost = cost,
+    .cost = cost_move,
     .kernels = into_tables,
     .precision = TENG_PRECISION_MOVE,
 };

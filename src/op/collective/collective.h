@@ -23,5 +23,12 @@ typedef struct tg_pieces_attr {
     int64_t axes, parts, index;
     int64_t dim, total;
 } tg_pieces_attr;
+/* all_to_all: x is this rank's piece of from_total along from_dim and whole (to_total) along to_dim; y the
+ * other way round. */
+typedef struct tg_all_to_all_attr {
+    int64_t axes, parts, index;
+    int64_t from_dim, to_dim;
+    int64_t from_total, to_total;
+} tg_all_to_all_attr;
 
 #endif

@@ -19,6 +19,10 @@ static const teng_op_case pieces[] = {
     {"first", &(tg_pieces_attr){2, 1, 0, 0, 4}, 1, {TG_X(2, 4, 3)}},
     {"last", &(tg_pieces_attr){16, 1, 0, 2, 5}, 1, {TG_X(3, 2, 3, 5)}},
 };
+static const teng_op_case to_all[] = {
+    {"forward", &(tg_all_to_all_attr){8, 1, 0, 0, 1, 4, 3}, 1, {TG_X(2, 4, 3)}},
+    {"back", &(tg_all_to_all_attr){8, 1, 0, 2, 0, 5, 2}, 1, {TG_X(3, 2, 3, 5)}},
+};
 static const teng_op_case into[] = {
     {"rows", &(tg_pieces_attr){2, 1, 0, 0, 4}, 2, {TG_X(2, 4, 3), TG_X(2, 4, 3)}},
 };
@@ -29,4 +33,5 @@ static const teng_op_case into[] = {
 CASES(all_reduce, reduces);
 CASES(all_gather, pieces);
 CASES(reduce_scatter, pieces);
+CASES(all_to_all, to_all);
 CASES(gather_into, into);
