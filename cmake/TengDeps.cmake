@@ -38,6 +38,7 @@ if(TENG_WITH_MPI)
   find_package(MPI QUIET COMPONENTS C)
   if(MPI_C_FOUND)
     set(TENG_MPI_LIBRARY MPI::MPI_C)
+    string(REPLACE ";" " " TG_MPI_PC "${MPI_C_LIBRARIES}") # for teng.pc
     message(STATUS "MPI: ${MPI_C_LIBRARIES}")
   else()
     message(STATUS "MPI: none; one rank alone (Debian: openmpi-bin libopenmpi-dev)")

@@ -19,7 +19,7 @@ foreach(room IN LISTS TG_ALL_ROOMS)
   endforeach()
 endforeach()
 set(TG_PRIVATE_LINK TgDep::jansson TgDep::xxhash TgDep::yaml TgDep::pcre2 TgDep::utf8proc TgDep::dnnl OpenMP::OpenMP_C
-    Threads::Threads m ${CMAKE_DL_LIBS})
+    ${TENG_MPI_LIBRARY} Threads::Threads m ${CMAKE_DL_LIBS})
 
 add_library(teng_shared SHARED ${objects})
 target_link_libraries(teng_shared PRIVATE ${TG_PRIVATE_LINK})

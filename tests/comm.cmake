@@ -2,6 +2,7 @@
 tg_test(test_mesh ROOMS mesh tensor LABELS fast)
 tg_test(test_comm ROOMS comm tensor LABELS fast thread)
 tg_test(test_collective ROOMS op LABELS fast)
+tg_program_test(test_cli_ranks LABELS fast)
 # tg_mpi_test(NAME ranks COMMAND …): under mpirun, as root and on fewer cores too; skipped where there is none.
 function(tg_mpi_test name ranks)
   cmake_parse_arguments(T "" "TIMEOUT" "COMMAND;LABELS" ${ARGN})

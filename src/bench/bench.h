@@ -143,6 +143,12 @@ void tg_bench_loop_close(tg_bench_loop **loop);
 /* n steps, and all that is written of them. */
 teng_status tg_bench_loop_run(tg_bench_loop *loop, int64_t n);
 
+/* ---- ranks (bench_ranks.c) ---- */
+struct tg_comm;
+/* Latency and bandwidth of all pairs of the world, versions, hosts, clocks. Collective; *out is the answer on
+ * rank 0, NULL on the others. */
+teng_status tg_bench_ranks(struct tg_comm *comm, json_t **out);
+
 /* ---- others: each answers with an object ---- */
 typedef struct tg_bench_tokenizer_options {
     const char *tokenizer; /* NULL: one is trained on the text */

@@ -2,6 +2,7 @@
 #include "base/fail.h"
 #include "base/file.h"
 #include "cli/cli_console.h"
+#include "comm/comm.h"
 #include "device/cpu_gemm.h"
 
 #include <stdio.h>
@@ -74,6 +75,8 @@ int tg_cmd_version(const tg_args_version *args)
 {
     (void)args;
     char gemm[32];
-    printf("teng %s\n%s\n", teng_version(), tg_gemm_version(gemm));
+    const char *mpi;
+    tg_comm_has_mpi(&mpi);
+    printf("teng %s\n%s\n%s\n", teng_version(), tg_gemm_version(gemm), mpi);
     return TG_EXIT_OK;
 }

@@ -14,11 +14,13 @@ enum { TG_EXIT_OK = 0, TG_EXIT_FAILURE = 1, TG_EXIT_USAGE = 2, TG_EXIT_SIGNAL = 
 
 #define TG_REQUIRED NULL /* default of an option that must be given */
 
+#define TG_CLI_REST (-2)
 typedef struct tg_cli_command {
-    const char *name;         /* "tokenizer train" */
-    const char *words;        /* "FILE..." */
-    int min_words, max_words; /* -1: any number */
-    bool keys;                /* key=value words are taken too */
+    const char *name;  /* "tokenizer train" */
+    const char *words; /* "FILE..." */
+    int min_words,
+        max_words; /* -1: any number; TG_CLI_REST: from the first on all that follows, options too */
+    bool keys;     /* key=value words are taken too */
     const char *brief, *details, *examples;
     size_t args_size;
 } tg_cli_command;

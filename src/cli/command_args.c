@@ -277,8 +277,16 @@ static teng_status take_words(parse *p, int argc, char *const *argv, bool *help)
         } else if (options && strncmp(word, "--", 2) == 0) {
             TG_TRY(take_option(p, word + 2, i + 1 < argc ? argv[i + 1] : NULL, &used_next));
             i += used_next;
+        } else if (options && word[0] == '-' && word[1] && !word[2] &&
+                   tg_cli_option_find(p->command, word + 1)) {
+            TG_TRY(
+                take_option(p, word + 1, i + 1 < argc ? argv[i + 1] : NULL, &used_next)); /* -n: named so */
+            i += used_next;
         } else if (options && word[0] == '-' && word[1]) {
             return tg_fail(TENG_INVALID, "unknown option %.80s; options begin with two dashes", word);
+        } else if (p->command->max_words == TG_CLI_REST) {
+            while (i < argc)
+                p->words[p->n_words++] = argv[i++];
         } else if (p->command->keys && is_key_value(word)) {
             p->keys[p->n_keys++] = word;
         } else {

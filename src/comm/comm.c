@@ -154,6 +154,17 @@ void tg_comm_timeout(tg_comm *comm, double seconds)
     comm->timeout = seconds;
 }
 
+void tg_comm_local(const tg_comm *comm, int *index, int *size)
+{
+    *index = comm->local_index;
+    *size = comm->local_size;
+}
+
+const char *tg_comm_binding(const tg_comm *comm)
+{
+    return comm->binding;
+}
+
 void *tg_comm_scratch(tg_comm *c, size_t bytes)
 {
     if (bytes <= c->scratch_bytes) return c->scratch;

@@ -64,6 +64,13 @@ void tg_comm_doing(tg_comm *comm, const char *text);
 /* Seconds that a collective waits for the other ranks before it fails and names who is missing and what they
  * do; 0, the default: for ever. A rank that has died is noticed at once in any case. */
 void tg_comm_timeout(tg_comm *comm, double seconds);
+/* Which ranks share this host: this one's place among them and how many there are. */
+void tg_comm_local(const tg_comm *comm, int *index, int *size);
+/* "rank 1 of 4 on node7 (process 1234): cores 2-3", where this rank runs; kept by the world. A world of
+ * several ranks a host that nobody has bound shares out the cores when it is opened; with more ranks than
+ * cores each computes with one thread, unless OMP_NUM_THREADS says otherwise. Before OpenMP computes for the
+ * first time. */
+const char *tg_comm_binding(const tg_comm *comm);
 /* Whether this build has MPI; and why not, or its version. */
 bool tg_comm_has_mpi(const char **text);
 

@@ -57,6 +57,8 @@ struct tg_comm {
     void *scratch;
     size_t scratch_bytes;
     struct tg_comm_thread *thread; /* NULL until the first post */
+    int local_index, local_size;
+    char binding[512];
     uint64_t bytes[1 << TG_AXES];
 };
 void *tg_comm_scratch(tg_comm *comm, size_t bytes); /* NULL and an error when memory is out */
@@ -64,5 +66,8 @@ void *tg_comm_scratch(tg_comm *comm, size_t bytes); /* NULL and an error when me
 teng_status tg_comm_look_around(tg_comm *comm, double began, const tg_transfer *t, int n, const bool *done);
 teng_status tg_comm_drain(tg_comm *comm); /* until all that was posted is done (not on the thread itself) */
 void tg_comm_thread_end(tg_comm *comm);
+/* Shares out the cores among the ranks of this host (local_index, local_size are set; shared: all of them may
+ * run on the same cores) and says in binding what came of it. */
+void tg_comm_share_cores(tg_comm *comm, bool shared);
 
 #endif

@@ -71,6 +71,16 @@ static teng_status open_mpi(tg_comm *comm)
     int first = 0;
     MPI_Comm_split_type(m->world, MPI_COMM_TYPE_SHARED, comm->rank, MPI_INFO_NULL, &host);
     MPI_Comm_rank(host, &first);
+    comm->local_index = first;
+    MPI_Comm_size(host, &comm->local_size);
+    cpu_set_t mine, all; /* the same cores for all: nobody has bound them */
+    CPU_ZERO(&mine);
+    sched_getaffinity(0, sizeof mine, &mine);
+    all = mine;
+    MPI_Bcast(&all, sizeof all, MPI_BYTE, 0, host);
+    int same = CPU_EQUAL(&mine, &all), shared = 0;
+    MPI_Allreduce(&same, &shared, 1, MPI_INT, MPI_MIN, host);
+    tg_comm_share_cores(comm, shared);
     teng_status status = TENG_OK;
     if (first == 0) status = tg_board_open(name, comm->rank, comm->size, true, &comm->board);
     MPI_Barrier(host);

@@ -7,6 +7,8 @@ static teng_status open_self(tg_comm *comm)
 {
     comm->rank = 0;
     comm->size = 1;
+    comm->local_size = 1;
+    tg_comm_share_cores(comm, false);
     return TENG_OK;
 }
 

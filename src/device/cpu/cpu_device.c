@@ -45,7 +45,9 @@ static teng_status cpu_open(int threads, tg_device **out)
     if (tg_cpu_isa_best() < 0) TG_TRY(tg_cpu_isa_limit(NULL));
     tg_cpu_info info;
     tg_cpu_info_get(&info);
-    if (!threads) threads = getenv("OMP_NUM_THREADS") ? omp_get_max_threads() : info.cores;
+    const char *wanted = getenv("OMP_NUM_THREADS"); /* may have been set since OpenMP read it */
+    if (!threads) threads = wanted ? atoi(wanted) : info.cores;
+    if (threads < 1 || threads > MAX_THREADS) threads = omp_get_max_threads();
     omp_set_dynamic(0);
     omp_set_num_threads(threads);
     tg_device *dev = tg_calloc(1, sizeof *dev);
