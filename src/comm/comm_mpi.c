@@ -16,12 +16,14 @@
 #include <mpi.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #define PIECE ((size_t)1 << 30)
-enum { SPINS = 2000, LOOK_MS = 50 };
+#define SPIN_SECONDS 0.01 /* then naps: the others are far behind */
+enum { LOOK_MS = 50 };
 
 typedef struct later { /* a message on its way, of whose data nobody waits */
     MPI_Request request;
@@ -51,6 +53,9 @@ static teng_status open_mpi(tg_comm *comm)
     comm->backend = m;
     MPI_Initialized(&already);
     if (!already) {
+        /* Open MPI between processes of one host: copies through shared memory were measured 3 to 5 times as
+         * fast as the kernel's process_vm_readv (4 MiB messages: 18 against 4 to 6 GB/s). */
+        setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
         const int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
         if (code != MPI_SUCCESS) return failed(code, "MPI_Init_thread");
         m->initialised = true;
@@ -169,12 +174,12 @@ static teng_status wait_all(tg_comm *comm, const tg_transfer *t, int n)
         const int code = MPI_Testall((int)m->requests.len, m->requests.data, &flag, MPI_STATUSES_IGNORE);
         if (code != MPI_SUCCESS) return failed(code, comm->doing);
         if (flag) return TENG_OK;
-        if (spins < SPINS) {
-            sched_yield();
+        const double now = tg_clock_seconds();
+        if (now - began < SPIN_SECONDS) {
+            if (spins % 16 == 15) sched_yield(); /* the core may be shared */
             continue;
         }
         nanosleep(&(struct timespec){0, 30000}, NULL);
-        const double now = tg_clock_seconds();
         if (now - looked < LOOK_MS * 1e-3) continue;
         looked = now;
         TG_TRY(look(comm, began, t, n));
