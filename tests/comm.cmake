@@ -16,5 +16,8 @@ endfunction()
 if(TENG_MPI_LIBRARY)
   tg_mpi_test(test_comm_2 2 COMMAND $<TARGET_FILE:test_comm> LABELS fast)
   tg_mpi_test(test_comm_4 4 COMMAND $<TARGET_FILE:test_comm> LABELS fast)
+  tg_mpi_test(test_comm_missing 2 COMMAND $<TARGET_FILE:test_comm> missing LABELS fast)
+  set_tests_properties(test_comm_missing PROPERTIES
+    PASS_REGULAR_EXPRESSION "has waited 0[.]3 s .* for rank 1, for .* s in: dreaming in test_comm[.]c")
   tg_mpi_test(test_collective_4 4 COMMAND $<TARGET_FILE:test_collective> LABELS fast)
 endif()
