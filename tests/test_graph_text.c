@@ -23,7 +23,7 @@ static const char *const sample =
     "state grad.model.table f32[5,4]\n"
     "input keep f32[]\n"
     "phase forward\n"
-    "%0 = embedding($model.table, $tokens) {} : f32[2,3,4] @ model.embed\n"
+    "%0 = embedding($model.table, $tokens) {begin=0, total=0} : f32[2,3,4] @ model.embed\n"
     "%1 = transpose(%0) {perm=[0,2,1]} : f32[2,4,3] @ model\n"
     "%2 = affine(%1) {factor=0.1, offset=-1e-06} : f32[2,4,3]\n"
     "%3 = cast(%2) {to=bf16} : bf16[2,4,3]\n"

@@ -1,10 +1,30 @@
 /* embedding: rows of a table chosen by ids; embedding_grad: the rows of dy added up by id. */
+#include "op/embedding/embedding.h"
+
+#include "mesh/mesh.h"
 #include "op/cpu_kernel.h"
 #include "op/op_list.h"
 #include "op/want.h"
 #include "teng/ops.h"
 
-static const teng_attr_field grad_fields[] = {{"vocab", TENG_ATTR_INT, 0, NULL}, {0}};
+#define PIECE_FIELDS                                                                                         \
+    {"begin", TENG_ATTR_INT, offsetof(tg_embedding_attr, begin), NULL},                                      \
+    {                                                                                                        \
+        "total", TENG_ATTR_INT, offsetof(tg_embedding_attr, total), NULL                                     \
+    }
+static const teng_attr_field fields[] = {PIECE_FIELDS, {0}};
+static const teng_attr_field grad_fields[] = {
+    PIECE_FIELDS, {"vocab", TENG_ATTR_INT, offsetof(tg_embedding_grad_attr, vocab), NULL}, {0}};
+
+static teng_status want_piece(const tg_embedding_attr *piece, int64_t vocab)
+{
+    if (vocab < 0) return tg_fail(TENG_INVALID, "vocab is %lld; it is a number of rows", (long long)vocab);
+    if (!piece->total && !piece->begin) return TENG_OK;
+    if (piece->begin < 0 || piece->begin > piece->total || vocab > piece->total - piece->begin)
+        return tg_fail(TENG_INVALID, "%lld rows from %lld on leave the vocabulary of %lld", (long long)vocab,
+                       (long long)piece->begin, (long long)piece->total);
+    return TENG_OK;
+}
 
 static teng_status infer(teng_op_call *call)
 {
@@ -13,6 +33,7 @@ static teng_status infer(teng_op_call *call)
     TG_TRY(tg_want_float(call, 0, "table"));
     if (table->ndim != 2)
         return tg_fail(TENG_INVALID, "table is %s; it must be [V, C]", tg_desc_text(buf, table));
+    TG_TRY(want_piece(call->attr, table->dims[0]));
     TG_TRY(tg_want_dtype(call, 1, "ids", TENG_I32));
     if (ids->ndim == TENG_MAX_DIMS)
         return tg_fail(TENG_INVALID, "ids is %s; at most %d dimensions are possible", tg_desc_text(buf, ids),
@@ -26,29 +47,32 @@ static teng_status infer(teng_op_call *call)
 static teng_status infer_grad(teng_op_call *call)
 {
     const teng_desc *dy = &call->in[0];
-    const int64_t vocab = *(const int64_t *)call->attr;
+    const tg_embedding_grad_attr *attr = call->attr;
     TG_TRY(tg_want_float(call, 0, "dy"));
     TG_TRY(tg_want_ndim(call, 0, "dy", 1));
     TG_TRY(tg_want_dtype(call, 1, "ids", TENG_I32));
     const teng_desc rows = tg_desc_rows(dy, TENG_I32);
     TG_TRY(tg_want_dims(call, 1, "ids", &rows, "dy without its last dimension"));
-    if (vocab < 0) return tg_fail(TENG_INVALID, "vocab is %lld; it is a number of rows", (long long)vocab);
-    call->out[0] = tg_desc_make(dy->dtype, 2, (int64_t[]){vocab, dy->dims[dy->ndim - 1]});
+    TG_TRY(want_piece(&attr->piece, attr->vocab));
+    call->out[0] = tg_desc_make(dy->dtype, 2, (int64_t[]){attr->vocab, dy->dims[dy->ndim - 1]});
     return TENG_OK;
 }
 
 static teng_status grad(teng_grad_ctx *ctx)
 {
-    const int64_t vocab = teng_tensor_desc(ctx->in[0])->dims[0];
+    const tg_embedding_grad_attr attr = {*(const tg_embedding_attr *)ctx->attr,
+                                         teng_tensor_desc(ctx->in[0])->dims[0]};
     teng_tensor *in[] = {ctx->out_grad[0], ctx->in[1]};
-    ctx->in_grad[0] = teng_apply((teng_src){NULL, 0}, &tg_op_embedding_grad, &vocab, 2, in, NULL);
+    ctx->in_grad[0] = teng_apply((teng_src){NULL, 0}, &tg_op_embedding_grad, &attr, 2, in, NULL);
     return ctx->in_grad[0] ? TENG_OK : teng_error_status();
 }
 
 static teng_status grad_grad(teng_grad_ctx *ctx)
 {
     if (!ctx->need[0]) return TENG_OK;
-    ctx->in_grad[0] = teng_embedding_at((teng_src){NULL, 0}, ctx->out_grad[0], ctx->in[1]);
+    const tg_embedding_grad_attr *attr = ctx->attr;
+    teng_tensor *in[] = {ctx->out_grad[0], ctx->in[1]};
+    ctx->in_grad[0] = teng_apply((teng_src){NULL, 0}, &tg_op_embedding, &attr->piece, 2, in, NULL);
     return ctx->in_grad[0] ? TENG_OK : teng_error_status();
 }
 
@@ -60,6 +84,24 @@ static void place(const teng_op_call *call, teng_place_rules *rules)
         teng_place_add(rules, (teng_place[]){R, (teng_place)i}, &(teng_place){(teng_place)i});
     teng_place_add(rules, (teng_place[]){1, R}, &(teng_place){(teng_place)ndim});
     teng_place_add(rules, (teng_place[]){P, R}, &(teng_place){P});
+    teng_place_add(rules, (teng_place[]){0, R}, &(teng_place){P}); /* a piece of the vocabulary */
+}
+
+/* Of a piece, or the whole, piece `index` of `parts`. */
+static int64_t cut_piece(tg_embedding_attr *piece, int64_t vocab, int64_t parts, int64_t index)
+{
+    int64_t begin, size;
+    tg_mesh_cut(vocab, parts, index, &begin, &size);
+    if (!piece->total) piece->total = vocab;
+    piece->begin += begin;
+    return size;
+}
+
+static void localize(const teng_op_call *call, const teng_place *in, const teng_place *out, int64_t parts,
+                     int64_t index, void *attr)
+{
+    (void)out;
+    if (in[0] == 0 && in[1] == TENG_REPLICATED) cut_piece(attr, call->in[0].dims[0], parts, index);
 }
 
 static void place_grad(const teng_op_call *call, teng_place_rules *rules)
@@ -70,6 +112,15 @@ static void place_grad(const teng_op_call *call, teng_place_rules *rules)
         teng_place_add(rules, (teng_place[]){(teng_place)i, (teng_place)i}, &(teng_place){P});
     teng_place_add(rules, (teng_place[]){(teng_place)ndim, R}, &(teng_place){1});
     teng_place_add(rules, (teng_place[]){P, R}, &(teng_place){P});
+    teng_place_add(rules, (teng_place[]){R, R}, &(teng_place){0}); /* a piece of the vocabulary */
+}
+
+static void localize_grad(const teng_op_call *call, const teng_place *in, const teng_place *out,
+                          int64_t parts, int64_t index, void *attr)
+{
+    tg_embedding_grad_attr *a = attr;
+    (void)call;
+    if (out[0] == 0 && in[1] == TENG_REPLICATED) a->vocab = cut_piece(&a->piece, a->vocab, parts, index);
 }
 
 static void cost(const teng_op_call *call, teng_cost *c)
@@ -88,14 +139,19 @@ TG_CPU_TABLES(tg_embedding_grad_kernels);
 const teng_op_spec tg_op_embedding = {
     .name = "embedding",
     .doc = "y[p] = table[ids[p]]: table [V, C], ids i32 [...] → [..., C]. An id outside 0 … V - 1 is an "
-           "error of the run.",
+           "error of the run. total > 0: the table holds rows begin … begin + V - 1 of total; ids of other "
+           "rows give "
+           "zeros.",
     .min_in = 2,
     .max_in = 2,
     .n_out = 1,
+    .attr_size = sizeof(tg_embedding_attr),
+    .attrs = fields,
     .infer = infer,
     .grad = grad,
     .grad_in = 2,
     .place = place,
+    .localize = localize,
     .cost = cost,
     .kernels = tg_embedding_kernels_tables,
     .precision = TENG_PRECISION_LOOKUP,
@@ -103,23 +159,26 @@ const teng_op_spec tg_op_embedding = {
 
 const teng_op_spec tg_op_embedding_grad = {
     .name = "embedding_grad",
-    .doc = "dtable[v] = Σ dy[p] over the positions p with ids[p] = v, in the order of positions, in f32; "
-           "rows that no id names "
-           "are zero. Inputs dy [..., C], ids i32 [...]; attribute vocab = V.",
+    .doc =
+        "dtable[v] = Σ dy[p] over the positions p with ids[p] = v, in the order of positions, in f32; "
+        "rows that no id names "
+        "are zero. Inputs dy [..., C], ids i32 [...]; attribute vocab = V, begin and total as in embedding.",
     .min_in = 2,
     .max_in = 2,
     .n_out = 1,
-    .attr_size = sizeof(int64_t),
+    .attr_size = sizeof(tg_embedding_grad_attr),
     .attrs = grad_fields,
     .infer = infer_grad,
     .grad = grad_grad,
     .grad_in = 2,
     .place = place_grad,
+    .localize = localize_grad,
     .cost = cost_grad,
     .kernels = tg_embedding_grad_kernels_tables,
 };
 
 teng_tensor *teng_embedding_at(teng_src at, teng_tensor *table, teng_tensor *ids)
 {
-    return teng_apply(at, &tg_op_embedding, NULL, 2, (teng_tensor *[]){table, ids}, NULL);
+    const tg_embedding_attr whole = {0, 0};
+    return teng_apply(at, &tg_op_embedding, &whole, 2, (teng_tensor *[]){table, ids}, NULL);
 }

@@ -1,12 +1,15 @@
 /* Cases of embedding and its gradient. */
 #include "op/case_list.h"
+#include "op/embedding/embedding.h"
 
 static teng_status forward(const teng_op_call *call, const double *const *in, double *const *out)
 {
     const int64_t cols = call->in[0].dims[1];
-    for (int64_t p = 0; p < tg_desc_numel(&call->in[1]); p++)
+    for (int64_t p = 0; p < tg_desc_numel(&call->in[1]); p++) {
+        const int64_t row = (int64_t)in[1][p] - ((const tg_embedding_attr *)call->attr)->begin;
         for (int64_t c = 0; c < cols; c++)
-            out[0][p * cols + c] = in[0][(int64_t)in[1][p] * cols + c];
+            out[0][p * cols + c] = row < 0 || row >= call->in[0].dims[0] ? 0 : in[0][row * cols + c];
+    }
     return TENG_OK;
 }
 
@@ -15,25 +18,44 @@ static teng_status backward(const teng_op_call *call, const double *const *in, d
     const int64_t cols = call->out[0].dims[1];
     for (int64_t i = 0; i < tg_desc_numel(&call->out[0]); i++)
         out[0][i] = 0;
-    for (int64_t p = 0; p < tg_desc_numel(&call->in[1]); p++)
-        for (int64_t c = 0; c < cols; c++)
-            out[0][(int64_t)in[1][p] * cols + c] += in[0][p * cols + c];
+    for (int64_t p = 0; p < tg_desc_numel(&call->in[1]); p++) {
+        const int64_t row = (int64_t)in[1][p] - ((const tg_embedding_grad_attr *)call->attr)->piece.begin;
+        for (int64_t c = 0; c < cols && row >= 0 && row < call->out[0].dims[0]; c++)
+            out[0][row * cols + c] += in[0][p * cols + c];
+    }
     return TENG_OK;
 }
 
+#define PIECE(begin, total)                                                                                  \
+    &(tg_embedding_attr)                                                                                     \
+    {                                                                                                        \
+        begin, total                                                                                         \
+    }
+#define ROWS(begin, total, vocab)                                                                            \
+    &(tg_embedding_grad_attr)                                                                                \
+    {                                                                                                        \
+        {begin, total}, vocab                                                                                \
+    }
+
 static const teng_op_case list[] = {
-    {"batch", NULL, 2, {TG_X(2, 11, 7), TG_IDS(11, 2, 3, 5)}},
+    {"batch", PIECE(0, 0), 2, {TG_X(2, 11, 7), TG_IDS(11, 2, 3, 5)}},
     {"one id",
-     NULL,
+     PIECE(0, 0),
      2,
      {TG_X(2, 5, 33),
       {.desc = {TENG_I32, 0, {0}}, .fill = TENG_FILL_CONST, .lo = 4, .keep_dtype = true, .no_grad = true}}},
-    {"blocks", NULL, 2, {TG_X(2, 300, 515), TG_IDS(300, 2, 2, 90)}},
+    {"blocks", PIECE(0, 0), 2, {TG_X(2, 300, 515), TG_IDS(300, 2, 2, 90)}},
+    {"even vocabulary", PIECE(0, 0), 2, {TG_X(2, 12, 7), TG_IDS(12, 2, 2, 6)}},
+    {"piece", PIECE(7, 20), 2, {TG_X(2, 8, 7), TG_IDS(20, 2, 3, 5)}},
+    {"empty piece", PIECE(3, 3), 2, {TG_X(2, 0, 7), TG_IDS(3, 1, 5)}},
 };
 static const teng_op_case grads[] = {
-    {"batch", &(int64_t){11}, 2, {TG_X(3, 3, 5, 7), TG_IDS(11, 2, 3, 5)}},
-    {"all the same", &(int64_t){5}, 2, {TG_X(2, 40, 33), TG_IDS(1, 1, 40)}},
-    {"blocks", &(int64_t){300}, 2, {TG_X(3, 2, 90, 515), TG_IDS(40, 2, 2, 90)}},
+    {"batch", ROWS(0, 0, 11), 2, {TG_X(3, 3, 5, 7), TG_IDS(11, 2, 3, 5)}},
+    {"all the same", ROWS(0, 0, 5), 2, {TG_X(2, 40, 33), TG_IDS(1, 1, 40)}},
+    {"blocks", ROWS(0, 0, 300), 2, {TG_X(3, 2, 90, 515), TG_IDS(40, 2, 2, 90)}},
+    {"even vocabulary", ROWS(0, 0, 12), 2, {TG_X(3, 2, 6, 7), TG_IDS(12, 2, 2, 6)}},
+    {"piece", ROWS(7, 20, 8), 2, {TG_X(3, 3, 5, 7), TG_IDS(20, 2, 3, 5)}},
+    {"empty piece", ROWS(3, 3, 0), 2, {TG_X(2, 5, 7), TG_IDS(3, 1, 5)}},
 };
 
 const teng_op_cases tg_cases_embedding = {

@@ -3,9 +3,11 @@
  * of one id keep their order); then each piece of the table belongs to one thread, which sums it in that
  * order: no atomics, no zeroing pass, the same bits on any number of threads.
  */
+#include "base/fail.h"
 #include "op/cpu_copy.h"
 #include "op/cpu_kernel.h"
 #include "op/cpu_row16.h"
+#include "op/embedding/embedding.h"
 #include "op/ids.h"
 
 static teng_status run(const teng_kernel_args *args)
@@ -14,11 +16,17 @@ static teng_status run(const teng_kernel_args *args)
     const int64_t n = tg_desc_numel(&args->call->in[1]),
                   bytes = table->dims[1] * teng_dtype_size(table->dtype);
     const int32_t *ids = args->in[1];
-    const teng_status status = tg_ids_check(ids, n, table->dims[0]);
-    if (status != TENG_OK) return status;
+    const tg_embedding_attr *piece = args->call->attr;
+    TG_TRY(tg_ids_check(ids, n, piece->total ? piece->total : table->dims[0]));
     TG_PARALLEL_FOR(n * bytes >= TG_COPY_PARALLEL)
-    for (int64_t p = 0; p < n; p++)
-        memcpy((char *)args->out[0] + p * bytes, (const char *)args->in[0] + ids[p] * bytes, (size_t)bytes);
+    for (int64_t p = 0; p < n; p++) {
+        const int64_t row = ids[p] - piece->begin;
+        char *to = (char *)args->out[0] + p * bytes;
+        if (row >= 0 && row < table->dims[0])
+            memcpy(to, (const char *)args->in[0] + row * bytes, (size_t)bytes);
+        else
+            memset(to, 0, (size_t)bytes);
+    }
     return TENG_OK;
 }
 
@@ -47,9 +55,15 @@ TG_INLINE void sum_row(teng_dtype T, const void *dy, const int64_t *order, int64
 
 static teng_status prepare_grad(const teng_op_call *call, teng_prepared *out)
 {
-    const int64_t vocab = *(const int64_t *)call->attr;
+    const int64_t vocab = call->out[0].dims[0];
     out->workspace = sizeof(int64_t) * (size_t)(vocab + 2 + tg_desc_numel(&call->in[1]));
     return TENG_OK;
+}
+
+/* The table's row of an id; -1: in another piece. */
+static int64_t row_of(const tg_embedding_attr *piece, int64_t id, int64_t vocab)
+{
+    return id >= piece->begin && id - piece->begin < vocab ? id - piece->begin : -1;
 }
 
 static teng_status run_grad(const teng_kernel_args *args)
@@ -59,15 +73,15 @@ static teng_status run_grad(const teng_kernel_args *args)
     const int32_t *ids = args->in[1];
     int64_t *start = args->workspace,
             *order = start + vocab + 2; /* of id v: order[start[v]] … order[start[v+1] - 1] */
-    const teng_status status = tg_ids_check(ids, n, vocab);
-    if (status != TENG_OK) return status;
+    const tg_embedding_attr *piece = &((const tg_embedding_grad_attr *)args->call->attr)->piece;
+    TG_TRY(tg_ids_check(ids, n, piece->total ? piece->total : vocab));
     memset(start, 0, sizeof *start * (size_t)(vocab + 2));
     for (int64_t p = 0; p < n; p++)
-        start[ids[p] + 2]++;
+        if (row_of(piece, ids[p], vocab) >= 0) start[row_of(piece, ids[p], vocab) + 2]++;
     for (int64_t v = 2; v < vocab + 2; v++)
         start[v] += start[v - 1];
     for (int64_t p = 0; p < n; p++)
-        order[start[ids[p] + 1]++] = p;
+        if (row_of(piece, ids[p], vocab) >= 0) order[start[row_of(piece, ids[p], vocab) + 1]++] = p;
 
     const int64_t chunks = tg_blocks(cols, COLUMNS), size = teng_dtype_size(out->dtype);
     /* Dynamic: in most vocabularies the frequent tokens stand together. */
