@@ -6,7 +6,7 @@
  *     input tokens i32[4,64]
  *     param model.embed_tokens.weight f32[256,64]
  *     phase forward
- *     %0 = embedding($model.embed_tokens.weight, $tokens) {begin=0, total=0} : f32[4,64,64] @ model.embed_tokens
+ *     %0 = embedding($model.embed_tokens.weight, $tokens) {begin=0, total=0} : f32[4,64,64]
  *     output loss %17
  */
 #include "graph/graph.h"

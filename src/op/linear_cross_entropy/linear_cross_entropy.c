@@ -9,6 +9,7 @@
 #include "op/linear_cross_entropy/linear_cross_entropy.h"
 
 #include "graph/graph.h"
+#include "mesh/mesh.h"
 #include "op/cpu_kernel.h"
 #include "op/op_list.h"
 #include "op/place_rules.h"
@@ -20,6 +21,9 @@ static const char *const output_names[] = {"dx_dw", "dx", "dw", NULL};
 static const teng_attr_field grad_fields[] = {
     {"ignore_index", TENG_ATTR_INT, 0, NULL},
     {"outputs", TENG_ATTR_INT, offsetof(tg_linear_ce_attr, outputs), output_names},
+    {"wide", TENG_ATTR_INT, offsetof(tg_linear_ce_attr, wide), NULL},
+    {"begin", TENG_ATTR_INT, offsetof(tg_linear_ce_attr, begin), NULL},
+    {"total", TENG_ATTR_INT, offsetof(tg_linear_ce_attr, total), NULL},
     {0},
 };
 
@@ -39,6 +43,14 @@ teng_status tg_linear_ce_infer_inputs(const teng_op_call *call)
     TG_TRY(tg_want_dtype(call, 2, "labels", TENG_I32));
     const teng_desc rows = tg_desc_rows(x, TENG_I32);
     return tg_want_dims(call, 2, "labels", &rows, "x without its last dimension");
+}
+
+teng_status tg_linear_ce_want_piece(int64_t entries, int64_t begin, int64_t total)
+{
+    if (!begin && !total) return TENG_OK;
+    if (begin >= 0 && begin <= total && entries <= total - begin) return TENG_OK;
+    return tg_fail(TENG_INVALID, "w has %lld entries; from %lld on they leave the vocabulary of %lld",
+                   (long long)entries, (long long)begin, (long long)total);
 }
 
 static teng_status infer(teng_op_call *call)
@@ -62,9 +74,11 @@ static teng_status infer_grad(teng_op_call *call)
     if (attr->outputs < TG_LINEAR_CE_BOTH || attr->outputs > TG_LINEAR_CE_DW)
         return tg_fail(TENG_INVALID, "outputs is %lld; it must be 0 (dx and dw), 1 (dx) or 2 (dw)",
                        (long long)attr->outputs);
+    TG_TRY(tg_linear_ce_want_piece(call->in[1].dims[0], attr->begin, attr->total));
+    const teng_dtype t = attr->wide ? TENG_F32 : call->in[0].dtype;
     call->n_out = 0;
-    if (attr->outputs != TG_LINEAR_CE_DW) call->out[call->n_out++] = call->in[0];
-    if (attr->outputs != TG_LINEAR_CE_DX) call->out[call->n_out++] = call->in[1];
+    if (attr->outputs != TG_LINEAR_CE_DW) call->out[call->n_out++] = tg_desc_cast(&call->in[0], t);
+    if (attr->outputs != TG_LINEAR_CE_DX) call->out[call->n_out++] = tg_desc_cast(&call->in[1], t);
     return TENG_OK;
 }
 
@@ -74,9 +88,10 @@ static teng_status grad(teng_grad_ctx *ctx)
         return tg_fail(TENG_UNSUPPORTED, "lse is for the gradient's own use; no gradient flows into it");
     const bool *need = ctx->need;
     if (!need[0] && !need[1]) return TENG_OK;
-    const tg_linear_ce_attr attr = {*(const int64_t *)ctx->attr, need[0] && need[1] ? TG_LINEAR_CE_BOTH
-                                                                 : need[0]          ? TG_LINEAR_CE_DX
-                                                                                    : TG_LINEAR_CE_DW};
+    const tg_linear_ce_attr attr = {.ignore_index = *(const int64_t *)ctx->attr,
+                                    .outputs = need[0] && need[1] ? TG_LINEAR_CE_BOTH
+                                               : need[0]          ? TG_LINEAR_CE_DX
+                                                                  : TG_LINEAR_CE_DW};
     teng_tensor *in[] = {ctx->in[0],  ctx->in[1],       ctx->in[2],
                          ctx->out[1], ctx->out_grad[0], ctx->n_in > 3 ? ctx->in[3] : NULL},
                 *out[2];
@@ -98,6 +113,22 @@ static void place_grad(const teng_op_call *call, teng_place_rules *rules)
     const bool dx = ((const tg_linear_ce_attr *)call->attr)->outputs != TG_LINEAR_CE_DW;
     tg_place_linear(call, rules, 16);
     if (call->n_in > 5) tg_place_rows(call, rules, 2, 13, dx);
+    /* a piece of the vocabulary: lse is of all of it */
+    teng_place in[6] = {TENG_REPLICATED, 0, TENG_REPLICATED, TENG_REPLICATED, TENG_REPLICATED,
+                        TENG_REPLICATED};
+    teng_place_add(rules, in, dx ? (teng_place[]){TENG_PARTIAL, 0} : (teng_place[]){0});
+}
+
+static void localize_grad(const teng_op_call *call, const teng_place *in, const teng_place *out,
+                          int64_t parts, int64_t index, void *attr)
+{
+    tg_linear_ce_attr *a = attr;
+    int64_t begin, size;
+    (void)out;
+    if (in[1] != 0) return;
+    tg_mesh_cut(call->in[1].dims[0], parts, index, &begin, &size);
+    if (!a->total) a->total = call->in[1].dims[0];
+    a->begin += begin;
 }
 
 static double product(const teng_op_call *call)
@@ -148,7 +179,10 @@ const teng_op_spec tg_op_linear_cross_entropy_grad = {
            "ignored: "
            "dx = dlogits · w, dw = dlogitsᵀ · x. Inputs x, w, labels, lse, dy f32 scalar, and optionally "
            "valid as in "
-           "linear_cross_entropy; outputs dx and dw, or the one that the attribute outputs names.",
+           "linear_cross_entropy; outputs dx and dw, or the one that the attribute outputs "
+           "names, in f32 if wide is 1. total > 0: w holds entries begin … begin + V - 1 of a vocabulary of "
+           "total, lse "
+           "is of all of it, and so dx is a summand.",
     .min_in = 5,
     .max_in = 6,
     .n_out = -1,
@@ -157,6 +191,7 @@ const teng_op_spec tg_op_linear_cross_entropy_grad = {
     .infer = infer_grad,
     .no_grad = "second derivatives are not provided",
     .place = place_grad,
+    .localize = localize_grad,
     .cost = cost_grad,
     .kernels = tg_linear_cross_entropy_grad_kernels_tables,
 };

@@ -45,6 +45,7 @@ static teng_status forward(const teng_op_call *call, const double *const *in, do
     return TENG_OK;
 }
 
+/* dx and dw are sums over the entries of w. */
 static teng_status backward(const teng_op_call *call, const double *const *in, double *const *out)
 {
     const tg_linear_ce_attr *attr = call->attr;
@@ -61,7 +62,7 @@ static teng_status backward(const teng_op_call *call, const double *const *in, d
         if (in[2][r] == (double)attr->ignore_index) continue;
         for (int64_t v = 0; v < vocab; v++) {
             const double p = exp(logit(call, in, r, v) - in[3][r]);
-            const double d = (p - (in[2][r] == (double)v ? 1 : 0)) * in[4][0] / valid;
+            const double d = (p - (in[2][r] - (double)attr->begin == (double)v ? 1 : 0)) * in[4][0] / valid;
             for (int64_t c = 0; c < width; c++) {
                 if (dx) dx[r * width + c] += d * in[1][v * width + c];
                 if (dw) dw[v * width + c] += d * in[0][r * width + c];
@@ -74,7 +75,7 @@ static teng_status backward(const teng_op_call *call, const double *const *in, d
 static teng_status forward_and_backward(const teng_op_call *call, const double *const *in, double *const *out)
 {
     const int64_t rows = tg_desc_numel(&call->in[2]);
-    const tg_linear_ce_attr attr = {*(const int64_t *)call->attr, TG_LINEAR_CE_BOTH};
+    const tg_linear_ce_attr attr = {.ignore_index = *(const int64_t *)call->attr};
     teng_op_call grad = *call;
     grad.attr = &attr;
     grad.n_in += 2;
@@ -139,7 +140,7 @@ static const teng_op_case list[] = {
 #define BOTH(ignore)                                                                                         \
     &(tg_linear_ce_attr)                                                                                     \
     {                                                                                                        \
-        ignore, TG_LINEAR_CE_BOTH                                                                            \
+        .ignore_index = ignore                                                                               \
     }
 static const teng_op_case grads[] = {
     {"batch", BOTH(-100), 5, {TG_X(3, 2, 3, 8), W(11, 8), LABELS(0, 11, 2, 2, 3), LSE(2.4, 2, 2, 3), DY}},
@@ -150,24 +151,32 @@ static const teng_op_case grads[] = {
      6,
      {TG_X(3, 2, 12, 5), W(3, 5), LABELS(-1, 3, 2, 2, 12), LSE(1.1, 2, 2, 12), DY, VALID}},
     {"dx of more rows",
-     &(tg_linear_ce_attr){-1, TG_LINEAR_CE_DX},
+     &(tg_linear_ce_attr){.ignore_index = -1, .outputs = TG_LINEAR_CE_DX},
      6,
      {TG_X(2, 8, 5), W(3, 5), LABELS(-1, 3, 1, 8), LSE(1.1, 1, 8), DY, VALID}},
     {"dw of more rows",
-     &(tg_linear_ce_attr){-1, TG_LINEAR_CE_DW},
+     &(tg_linear_ce_attr){.ignore_index = -1, .outputs = TG_LINEAR_CE_DW, .wide = 1},
      6,
      {TG_X(2, 8, 5), W(3, 5), LABELS(-1, 3, 1, 8), LSE(1.1, 1, 8), DY, VALID}},
     {"all ignored", BOTH(-100), 5, {TG_X(2, 4, 6), W(5, 6), IGNORED(1, 4), LSE(1.6, 1, 4), DY}},
     {"no rows", BOTH(-100), 5, {TG_X(2, 0, 6), W(5, 6), IGNORED(1, 0), LSE(1.6, 1, 0), DY}},
     {"one row", BOTH(-100), 5, {TG_X(1, 6), W(17, 6), LABELS(0, 17, 0, 0), LSE(2.8, 0, 0), DY}},
     {"x alone",
-     &(tg_linear_ce_attr){-100, TG_LINEAR_CE_DX},
+     &(tg_linear_ce_attr){.ignore_index = -100, .outputs = TG_LINEAR_CE_DX},
      5,
      {TG_X(2, 6, 8), W(11, 8), LABELS(0, 11, 1, 6), LSE(2.4, 1, 6), DY}},
     {"w alone",
-     &(tg_linear_ce_attr){-100, TG_LINEAR_CE_DW},
+     &(tg_linear_ce_attr){.ignore_index = -100, .outputs = TG_LINEAR_CE_DW},
      5,
      {TG_X(2, 6, 8), W(11, 8), LABELS(0, 11, 1, 6), LSE(2.4, 1, 6), DY}},
+    {"piece of a vocabulary",
+     &(tg_linear_ce_attr){.ignore_index = -1, .begin = 5, .total = 30},
+     6,
+     {TG_X(2, 8, 5), W(12, 5), LABELS(-1, 30, 1, 8), LSE(3.4, 1, 8), DY, VALID}},
+    {"in f32",
+     &(tg_linear_ce_attr){.ignore_index = -1, .wide = 1},
+     6,
+     {TG_X(2, 8, 5), W(1040, 5), LABELS(-1, 1040, 1, 8), LSE(6.9, 1, 8), DY, VALID}},
     {"vocabulary in tiles",
      BOTH(-1),
      5,

@@ -11,6 +11,7 @@
 #include "base/fail.h"
 #include "base/mem.h"
 #include "device/cpu_gemm.h"
+#include "mesh/mesh.h"
 #include "op/cpu_kernel.h"
 #include "op/cpu_row16.h"
 #include "op/ids.h"
@@ -131,14 +132,15 @@ static teng_status prepare(const teng_op_call *call, teng_prepared *out)
 
 static teng_status prepare_grad(const teng_op_call *call, teng_prepared *out)
 {
-    const int64_t outputs = ((const tg_linear_ce_attr *)call->attr)->outputs;
+    const tg_linear_ce_attr *attr = call->attr;
+    const int64_t outputs = attr->outputs;
     ce_state *s = make_state(call, outputs != TG_LINEAR_CE_DW, outputs != TG_LINEAR_CE_DX);
     if (!s) return teng_error_status();
     reserve(s, TILE, s->tile_rows * s->tile_vocab, 4);
     if (s->dtype != TENG_F32) {
         reserve(s, NARROW, s->tile_rows * s->tile_vocab, 2);
-        if (s->want[DX]) reserve(s, SUM_DX, s->rows * s->width, 4);
-        if (s->want[DW]) reserve(s, SUM_DW, s->tile_vocab * s->width, 4);
+        if (s->want[DX] && !attr->wide) reserve(s, SUM_DX, s->rows * s->width, 4);
+        if (s->want[DW] && !attr->wide) reserve(s, SUM_DW, s->tile_vocab * s->width, 4);
     }
     *out = (teng_prepared){s, s->workspace};
     return TENG_OK;
@@ -159,9 +161,14 @@ static const void *row_of(const ce_state *s, const void *matrix, int64_t r)
 typedef struct row_sums {
     float *max, *sum, *hit; /* of each row so far: maximum, Σ exp(logit - maximum), the label's logit */
 } row_sums;
+static row_sums row_sums_at(const ce_state *s, char *workspace)
+{
+    return (row_sums){(void *)(workspace + s->at[ROW_MAX]), (void *)(workspace + s->at[ROW_SUM]),
+                      (void *)(workspace + s->at[ROW_HIT])};
+}
 
 /* Takes n logits of row r, entries v … v + n - 1 of the vocabulary, into its sums. */
-TG_INLINE void take_logits(row_sums s, int64_t r, const float *logits, int64_t v, int64_t n, int32_t label)
+TG_INLINE void take_logits(row_sums s, int64_t r, const float *logits, int64_t v, int64_t n, int64_t label)
 {
     if (label >= v && label < v + n) s.hit[r] = logits[label - v];
     tg_vf m = tg_v_set(s.max[r]);
@@ -180,28 +187,37 @@ TG_INLINE void take_logits(row_sums s, int64_t r, const float *logits, int64_t v
     s.max[r] = max;
 }
 
-static teng_status run(const teng_kernel_args *args)
+/* Of all rows whose label is not ignored; w holds entries first, first + 1, … of the vocabulary. */
+static teng_status sum_rows(ce_state *s, const teng_kernel_args *args, const void *w, int64_t first,
+                            row_sums sums)
 {
-    ce_state *s = args->state;
     char *workspace = args->workspace;
-    float *tile = (void *)(workspace + s->at[TILE]), *lse = args->out[1];
-    const row_sums sums = {(void *)(workspace + s->at[ROW_MAX]), (void *)(workspace + s->at[ROW_SUM]),
-                           (void *)(workspace + s->at[ROW_HIT])};
+    float *tile = (void *)(workspace + s->at[TILE]);
     const int32_t *labels = args->in[2];
     const int64_t ignore = *(const int64_t *)args->call->attr;
-    int64_t valid;
-    TG_TRY(tg_labels_check(labels, s->rows, s->vocab, ignore, &valid));
     for (int64_t r = 0; r < s->rows; r++)
         sums.max[r] = -INFINITY;
     EACH_TILE(s, v, r)
     {
-        TG_TRY(
-            multiply(s, LOGITS, r, v, row_of(s, args->in[0], r), row_of(s, args->in[1], v), tile, workspace));
+        TG_TRY(multiply(s, LOGITS, r, v, row_of(s, args->in[0], r), row_of(s, w, v), tile, workspace));
         const int64_t n = vocab_at(s, v), rows = rows_at(s, r);
         TG_PARALLEL_FOR(rows * n >= TG_PARALLEL_MIN)
         for (int64_t i = 0; i < rows; i++)
-            if (labels[r + i] != ignore) take_logits(sums, r + i, tile + i * n, v, n, labels[r + i]);
+            if (labels[r + i] != ignore) take_logits(sums, r + i, tile + i * n, v, n, labels[r + i] - first);
     }
+    return TENG_OK;
+}
+
+static teng_status run(const teng_kernel_args *args)
+{
+    ce_state *s = args->state;
+    float *lse = args->out[1];
+    const row_sums sums = row_sums_at(s, args->workspace);
+    const int32_t *labels = args->in[2];
+    const int64_t ignore = *(const int64_t *)args->call->attr;
+    int64_t valid;
+    TG_TRY(tg_labels_check(labels, s->rows, s->vocab, ignore, &valid));
+    TG_TRY(sum_rows(s, args, args->in[1], 0, sums));
     double loss = 0.0;
     for (int64_t r = 0; r < s->rows; r++) {
         lse[r] = labels[r] == ignore ? 0.0f : sums.max[r] + logf(sums.sum[r]);
@@ -212,10 +228,68 @@ static teng_status run(const teng_kernel_args *args)
     return TENG_OK;
 }
 
+/* ---- forward, by pieces of the vocabulary: a state for the longer and one for the shorter ---- */
+static void release_lse(void *state)
+{
+    ce_state **s = state;
+    for (int i = 0; s && i < 2; i++)
+        release(s[i]);
+    tg_free(s);
+}
+
+static teng_status prepare_lse(const teng_op_call *call, teng_prepared *out)
+{
+    const int64_t parts = ((const tg_linear_lse_attr *)call->attr)->parts;
+    ce_state **s = tg_calloc(2, sizeof *s);
+    if (!s) return TENG_MEMORY;
+    *out = (teng_prepared){s, 0};
+    for (int i = 0; i < 2; i++) {
+        int64_t begin;
+        teng_desc in[2] = {call->in[0], call->in[1]};
+        tg_mesh_cut(call->in[1].dims[0], parts, i ? parts - 1 : 0, &begin, &in[1].dims[0]);
+        const teng_op_call piece = {.in = in};
+        if (!(s[i] = make_state(&piece, false, false))) {
+            release_lse(s);
+            return teng_error_status();
+        }
+        reserve(s[i], TILE, s[i]->tile_rows * s[i]->tile_vocab, 4);
+        for (int part = ROW_MAX; part <= ROW_HIT; part++)
+            reserve(s[i], part, s[i]->rows, 4);
+        if (s[i]->workspace > out->workspace) out->workspace = s[i]->workspace;
+    }
+    return TENG_OK;
+}
+
+static teng_status run_lse(const teng_kernel_args *args)
+{
+    ce_state **states = args->state;
+    const tg_linear_lse_attr *attr = args->call->attr;
+    const int32_t *labels = args->in[2];
+    const int64_t rows = states[0]->rows, vocab = args->call->in[1].dims[0];
+    float *lse = args->out[0], *hit = args->out[1];
+    int64_t valid;
+    TG_TRY(tg_labels_check(labels, rows, attr->total ? attr->total : vocab, attr->ignore_index, &valid));
+    for (int64_t p = 0; p < attr->parts; p++) {
+        int64_t begin, size;
+        tg_mesh_cut(vocab, attr->parts, p, &begin, &size);
+        ce_state *s = states[size != states[0]->vocab];
+        const row_sums sums = row_sums_at(s, args->workspace);
+        for (int64_t r = 0; r < rows; r++)
+            sums.hit[r] = 0.0f;
+        TG_TRY(sum_rows(s, args, row_of(s, args->in[1], begin), attr->begin + begin, sums));
+        for (int64_t r = 0; r < rows; r++) {
+            const bool ignored = labels[r] == attr->ignore_index;
+            lse[r * attr->parts + p] = ignored ? 0.0f : sums.max[r] + logf(sums.sum[r]);
+            hit[r] = (p ? hit[r] : 0.0f) + sums.hit[r];
+        }
+    }
+    return TENG_OK;
+}
+
 /* ---- gradient ---- */
 /* n logits of a row, entries v … of the vocabulary, become dlogits; T f32 writes in place. */
 TG_INLINE void row_dlogits(teng_dtype T, float *logits, void *out, int64_t at, int64_t v, int64_t n,
-                           int32_t label, float lse, float scale)
+                           int64_t label, float lse, float scale)
 {
     const bool hit = label >= v && label < v + n;
     const float own = hit ? (expf(logits[label - v] - lse) - 1.0f) * scale : 0.0f;
@@ -230,7 +304,8 @@ TG_INLINE void row_dlogits(teng_dtype T, float *logits, void *out, int64_t at, i
 static void tile_dlogits(const ce_state *s, const teng_kernel_args *args, int64_t r, int64_t v, float *tile,
                          void *out, float scale)
 {
-    const int64_t n = vocab_at(s, v), rows = rows_at(s, r), ignore = *(const int64_t *)args->call->attr;
+    const tg_linear_ce_attr *attr = args->call->attr;
+    const int64_t n = vocab_at(s, v), rows = rows_at(s, r), ignore = attr->ignore_index;
     const int32_t *labels = (const int32_t *)args->in[2] + r;
     const float *lse = (const float *)args->in[3] + r;
     const int64_t size = teng_dtype_size(s->dtype);
@@ -239,12 +314,13 @@ static void tile_dlogits(const ce_state *s, const teng_kernel_args *args, int64_
         if (labels[i] == ignore)
             memset((char *)out + i * n * size, 0, (size_t)(n * size));
         else
-            TG_FLOAT_SWITCH(s->dtype, T,
-                            row_dlogits(T, tile + i * n, out, i * n, v, n, labels[i], lse[i], scale));
+            TG_FLOAT_SWITCH(
+                s->dtype, T,
+                row_dlogits(T, tile + i * n, out, i * n, v, n, labels[i] - attr->begin, lse[i], scale));
     }
 }
 
-/* out[at …] = factor · sums, in 16 bits. */
+/* out[at …] = factor · sums. */
 static void round_sums(teng_dtype dtype, const float *sums, void *out, int64_t at, int64_t n, float factor)
 {
     TG_PARALLEL_FOR(n >= TG_PARALLEL_MIN)
@@ -259,21 +335,24 @@ static teng_status run_grad(const teng_kernel_args *args)
 {
     ce_state *s = args->state;
     char *workspace = args->workspace;
-    const bool f32 = s->dtype == TENG_F32;
+    const tg_linear_ce_attr *attr = args->call->attr;
+    const bool f32 = s->dtype == TENG_F32, wide = f32 || attr->wide; /* sums lie in the outputs */
+    const teng_dtype to = wide ? TENG_F32 : s->dtype;
     float *tile = (void *)(workspace + s->at[TILE]);
     void *dlogits = f32 ? (void *)tile : workspace + s->at[NARROW];
     void *dx_out = s->want[DX] ? args->out[0] : NULL,
          *dw_out = s->want[DW] ? args->out[s->want[DX] ? 1 : 0] : NULL;
-    float *dx = f32 ? dx_out : (void *)(workspace + s->at[SUM_DX]);
+    float *dx = wide ? dx_out : (void *)(workspace + s->at[SUM_DX]);
     int64_t valid;
-    TG_TRY(tg_labels_check(args->in[2], s->rows, s->vocab, *(const int64_t *)args->call->attr, &valid));
+    TG_TRY(tg_labels_check(args->in[2], s->rows, attr->total ? attr->total : s->vocab, attr->ignore_index,
+                           &valid));
     const double divisor = tg_labels_divisor(args, 5, valid);
     const float dy = *(const float *)args->in[4], scale = divisor > 0 ? (float)((double)dy / divisor) : 0.0f;
-    if (!s->rows && dw_out) memset(dw_out, 0, (size_t)(s->vocab * s->width * teng_dtype_size(s->dtype)));
+    if (!s->rows && dw_out) memset(dw_out, 0, (size_t)(s->vocab * s->width * teng_dtype_size(to)));
     if (!s->rows) return TENG_OK;
     for (int64_t v = 0; v < s->vocab; v += s->tile_vocab) {
         const void *w = row_of(s, args->in[1], v);
-        float *dw = f32 && dw_out ? (float *)dw_out + v * s->width : (void *)(workspace + s->at[SUM_DW]);
+        float *dw = wide && dw_out ? (float *)dw_out + v * s->width : (void *)(workspace + s->at[SUM_DW]);
         for (int64_t r = 0; r < s->rows; r += s->tile_rows) {
             const void *x = row_of(s, args->in[0], r);
             TG_TRY(multiply(s, LOGITS, r, v, x, w, tile, workspace));
@@ -281,11 +360,12 @@ static teng_status run_grad(const teng_kernel_args *args)
             if (dx_out) TG_TRY(multiply(s, DX, r, v, dlogits, w, dx + r * s->width, workspace));
             if (dw_out) TG_TRY(multiply(s, DW, r, v, dlogits, x, dw, workspace));
         }
-        if (dw_out && !f32) round_sums(s->dtype, dw, dw_out, v * s->width, vocab_at(s, v) * s->width, scale);
+        if (dw_out && !f32) round_sums(to, dw, dw_out, v * s->width, vocab_at(s, v) * s->width, scale);
     }
-    if (dx_out && !f32) round_sums(s->dtype, dx, dx_out, 0, s->rows * s->width, scale);
+    if (dx_out && !f32) round_sums(to, dx, dx_out, 0, s->rows * s->width, scale);
     return TENG_OK;
 }
 
 TG_KERNELS(tg_linear_cross_entropy_kernels) = {{"tiles", NULL, prepare, run, release}, {0}};
+TG_KERNELS(tg_linear_lse_kernels) = {{"tiles", NULL, prepare_lse, run_lse, release_lse}, {0}};
 TG_KERNELS(tg_linear_cross_entropy_grad_kernels) = {{"tiles", NULL, prepare_grad, run_grad, release}, {0}};
