@@ -20,7 +20,7 @@
 
 static const tg_matmul_attr plain = {0, 0, 0}, trans = {1, 1, 0};
 static const teng_attention_options causal = {1, 0, 0}, backward = {1, -1, 0}, endless = {1, 0, INFINITY};
-static const tg_linear_ce_attr both = {-100, TG_LINEAR_CE_BOTH}, strange = {-100, 3};
+static const tg_linear_ce_attr both = {.ignore_index = -100}, strange = {.ignore_index = -100, .outputs = 3};
 static const refusal list[] = {
     {&tg_op_matmul,
      &plain,
