@@ -7,6 +7,8 @@
 
 #include "base/mem.h"
 #include "device/cpu_isa.h"
+#include "op/embedding/embedding.h"
+#include "op/linear_cross_entropy/linear_cross_entropy.h"
 #include "op/op_list.h"
 #include "op/reduce/reduce.h"
 #include "op/rope/rope_table.h"
@@ -32,7 +34,9 @@ static const teng_rope_options odd = {.theta = 1e4, .rotary_dim = 7}, cold = {.t
                                         .original_max_position = 64},
                                strange = {.theta = 1e4, .type = 9};
 static const double eps = 1e-5, below = -1;
-static const int64_t one = 1, three = 3, ignore = -100, negative = -3;
+static const int64_t one = 1, three = 3, ignore = -100;
+static const tg_embedding_attr table_attr = {0, 0}, piece = {2, 10};
+static const tg_embedding_grad_attr no_rows = {{0, 0}, -3};
 static const refusal list[] = {
     {&tg_op_reshape,
      &(teng_dims){2, {4, -1}},
@@ -114,9 +118,33 @@ static const refusal list[] = {
      4,
      {D(F32, 2, 2, 4), D(F32, 1, 4), D(F32, 2, 2, 4), D(F32, 1, 4)},
      "rstd is f32[4]; it must be f32[2], the shape of x without its last dimension"},
-    {&tg_op_embedding, NULL, 2, {D(F32, 2, 9, 4), D(I64, 1, 3)}, "ids is i64[3]; its elements must be i32"},
-    {&tg_op_embedding, NULL, 2, {D(F32, 1, 9), D(I32, 1, 3)}, "table is f32[9]; it must be [V, C]"},
-    {&tg_op_embedding_grad, &negative, 2, {D(F32, 2, 3, 4), D(I32, 1, 3)}, "vocab is -3"},
+    {&tg_op_embedding,
+     &table_attr,
+     2,
+     {D(F32, 2, 9, 4), D(I64, 1, 3)},
+     "ids is i64[3]; its elements must be i32"},
+    {&tg_op_embedding, &table_attr, 2, {D(F32, 1, 9), D(I32, 1, 3)}, "table is f32[9]; it must be [V, C]"},
+    {&tg_op_embedding,
+     &piece,
+     2,
+     {D(F32, 2, 9, 4), D(I32, 1, 3)},
+     "9 rows from 2 on leave the vocabulary of 10"},
+    {&tg_op_embedding_grad, &no_rows, 2, {D(F32, 2, 3, 4), D(I32, 1, 3)}, "vocab is -3"},
+    {&tg_op_linear_lse,
+     &(const tg_linear_lse_attr){.parts = 5},
+     3,
+     {D(F32, 2, 9, 4), D(F32, 2, 4, 4), D(I32, 1, 9)},
+     "parts is 5; w has 4 entries, which make 1 to 4 pieces"},
+    {&tg_op_linear_lse,
+     &(const tg_linear_lse_attr){.parts = 1, .begin = 3, .total = 6},
+     3,
+     {D(F32, 2, 9, 4), D(F32, 2, 4, 4), D(I32, 1, 9)},
+     "w has 4 entries; from 3 on they leave the vocabulary of 6"},
+    {&tg_op_cross_entropy,
+     &ignore,
+     3,
+     {D(F32, 2, 9, 4), D(I32, 1, 9), D(F32, 1, 1)},
+     "valid is f32[1]; it must be an f32 scalar"},
     {&tg_op_add_positions,
      NULL,
      2,
@@ -213,16 +241,16 @@ static void ids_out_of_range(void **state)
     (void)state;
     static const float table[8] = {0}, dy[6] = {0}, lse[3] = {0}, unit[1] = {1};
     static const int32_t high[3] = {0, 4, 9}, low[3] = {3, 2, -1}, labels[3] = {3, -100, 4};
-    static const int64_t vocab = 4;
+    static const tg_embedding_grad_attr rows = {{0, 0}, 4};
     float y[16], z[16];
     const teng_desc in[] = {D(F32, 2, 4, 2), D(I32, 1, 3)}, back[] = {D(F32, 2, 3, 2), D(I32, 1, 3)};
-    assert_int_equal(run(&tg_op_embedding, NULL, 2, in, (const void *[]){table, high}, (void *[]){y}),
+    assert_int_equal(run(&tg_op_embedding, &table_attr, 2, in, (const void *[]){table, high}, (void *[]){y}),
                      TENG_INVALID);
     check_text("the id at position 1 is 4, the vocabulary has 4 entries (ids 0 to 3)");
-    assert_int_equal(run(&tg_op_embedding, NULL, 2, in, (const void *[]){table, low}, (void *[]){y}),
+    assert_int_equal(run(&tg_op_embedding, &table_attr, 2, in, (const void *[]){table, low}, (void *[]){y}),
                      TENG_INVALID);
     check_text("the id at position 2 is -1");
-    assert_int_equal(run(&tg_op_embedding_grad, &vocab, 2, back, (const void *[]){dy, high}, (void *[]){y}),
+    assert_int_equal(run(&tg_op_embedding_grad, &rows, 2, back, (const void *[]){dy, high}, (void *[]){y}),
                      TENG_INVALID);
     check_text("the id at position 1 is 4");
     const teng_desc loss[] = {D(F32, 2, 3, 4), D(I32, 1, 3), D(F32, 1, 3), D(F32, 0, 0)};
