@@ -1,0 +1,80 @@
+/* What the files of the parallel room share: the walk over the global graph and what it knows of each value. */
+#ifndef TG_PARALLEL_PARALLEL_IMPL_H
+#define TG_PARALLEL_PARALLEL_IMPL_H
+
+#include "base/strmap.h"
+#include "graph/op_table.h"
+#include "parallel/parallel.h"
+
+#define PAR_FORBIDDEN 1e30 /* cost of a rule that must not be taken */
+
+/* Another form of a value, made for some consumers. */
+typedef struct par_copy {
+    tg_placement at;
+    teng_tensor *local;
+    tg_phase phase;     /* it serves this phase alone: what backward needs is made again, not kept */
+    const char *scope;  /* ZeRO-3: and this layer alone; NULL: any */
+    size_t scope_len;
+    struct par_copy *next;
+} par_copy;
+
+/* A value of the global graph on this rank. */
+typedef struct par_value {
+    teng_desc whole;
+    tg_placement at;
+    teng_tensor *local; /* NULL: not made yet (states, whose placement their user knows) */
+    par_copy *copies;
+    const tg_node *maker;  /* global node */
+    teng_tensor *made_into; /* rewritten: look at this global value instead */
+    bool weight;           /* a parameter, or one cast: is not moved along tensor and expert axes */
+    bool gathered;         /* ZeRO-3: split along data and gathered before each use */
+    bool gradient;         /* complete here: reduced at once */
+} par_value;
+
+typedef struct par {
+    const tg_parallel_options *o;
+    tg_graph *global, *g; /* g: the rank's */
+    tg_parallel *out;
+    int coord[TG_AXES];
+    tg_axis_set split_axes; /* axes of more than one rank, without pipeline */
+    TG_VEC(par_value) values; /* by global value id */
+    tg_strmap *texts;         /* global scope or frame pointer → index into kept */
+    TG_VEC(const void *) kept;
+    teng_tensor *valid, *valid_of; /* global: the number of valid labels of these labels */
+    const tg_node *node;           /* global node that is being placed */
+} par;
+
+/* Placement of everything replicated. */
+tg_placement par_replicated(void);
+bool par_same(const par *p, const tg_placement *a, const tg_placement *b);
+par_value *par_of(par *p, const teng_tensor *v); /* follows rewrites */
+/* Appends a node to the rank's graph where p->node stands. */
+tg_node *par_append(par *p, const teng_op_spec *op, const void *attr, int n_in, teng_tensor *const *in);
+/* Appends to the global graph beside p->node and places it. */
+tg_node *par_rewrite(par *p, const teng_op_spec *op, const void *attr, int n_in, teng_tensor *const *in);
+/* Global value `old` is from now on `fresh`. */
+void par_replace(par *p, teng_tensor *old, teng_tensor *fresh);
+teng_status par_node(par *p, tg_node *node);
+/* The value as the rank holds it when placed so; collectives are appended if need be. NULL and an error. */
+teng_tensor *par_get(par *p, teng_tensor *global, const tg_placement *want);
+/* The same, and it stays so. */
+teng_status par_settle(par *p, teng_tensor *global, const tg_placement *want);
+
+/* par_rule.c: chooses a rule along each axis; in[n_in], out[n_out]: placements that the node takes and gives.
+ */
+teng_status par_choose(par *p, const tg_node *node, tg_placement *in, tg_placement *out);
+/* Appends the rank's form of the node with these placements. */
+teng_status par_emit(par *p, const tg_node *node, const tg_placement *in, const tg_placement *out,
+                     teng_tensor *const *local, tg_node **made);
+/* Whether the value can be made split from operands that are whole, at no cost. */
+bool par_makes_split(par *p, const teng_tensor *v, tg_axis axis, teng_place dim);
+
+/* par_special.c: *done when the node was placed by a way of its own. */
+teng_status par_special(par *p, tg_node *node, bool *done);
+/* par_update.c */
+teng_status par_update(par *p, tg_node *node, bool *done);
+void par_mark_gradients(par *p);
+teng_status par_settle_gradient(par *p, teng_tensor *grad);
+tg_placement par_state_placement(par *p, const tg_placement *param, const teng_desc *whole);
+
+#endif
