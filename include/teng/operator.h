@@ -115,7 +115,8 @@ typedef enum teng_precision_class {
 
 /* ---- traits ---- */
 enum {
-    TENG_OP_VIEW = 1, /* output 0 is the bytes of input 0 under another shape: no kernel runs */
+    TENG_OP_VIEW = 1, /* output 0 is bytes of input 0 under another shape, all unless view_offset says where
+                         they begin: no kernel runs */
     TENG_OP_ELEMENTWISE =
         2,              /* each output element depends on the same element of the inputs (after broadcast) */
     TENG_OP_RANDOM = 4, /* draws from the counter-based generator */
@@ -146,6 +147,7 @@ struct teng_op_spec {
     void (*localize)(const teng_op_call *call, const teng_place *in, const teng_place *out, int64_t parts,
                      int64_t index, void *attr);
     void (*cost)(const teng_op_call *call, teng_cost *cost); /* never NULL */
+    int64_t (*view_offset)(const teng_op_call *call); /* of a view of a part: its first byte; NULL: 0 */
     const teng_kernel_table *kernels; /* fastest first; ends with .kernels == NULL; NULL for views */
     const char *no_kernels;           /* reason, when kernels is NULL */
     teng_precision_class precision;

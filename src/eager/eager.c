@@ -236,7 +236,10 @@ static teng_status run_node(void *user, tg_node *node)
     for (int i = 0; i < node->n_in; i++)
         TG_TRY(bind_operand(e, node->in[i]));
     if (node->op->traits & TENG_OP_VIEW) {
-        node->out[0]->data = node->in[0]->data;
+        teng_desc in[1], out[TENG_MAX_OUT];
+        const teng_op_call call = tg_node_call(node, in, out);
+        node->out[0]->data =
+            (char *)node->in[0]->data + (node->op->view_offset ? node->op->view_offset(&call) : 0);
         return TENG_OK;
     }
     for (int o = 0; o < node->n_out; o++) {

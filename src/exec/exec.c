@@ -78,8 +78,9 @@ static teng_status grow_block(tg_exec_block *b, size_t bytes)
 static void *place(const tg_exec *e, const teng_tensor *v)
 {
     const tg_plan_value *at = &e->plan->values[v->id];
-    if (at->where == TG_AT_BLOCK) return (char *)e->block->base + e->plan->buffers.data[at->buffer].offset;
-    if (at->where == TG_AT_STORE) return tg_store_find(e->store, at->name)->data;
+    if (at->where == TG_AT_BLOCK)
+        return (char *)e->block->base + e->plan->buffers.data[at->buffer].offset + at->offset;
+    if (at->where == TG_AT_STORE) return (char *)tg_store_find(e->store, at->name)->data + at->offset;
     return NULL;
 }
 

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/strbuf.h"
 #include "base/vec.h"
+#include "mesh/mesh.h"
 #include "teng/operator.h"
 
 typedef struct tg_graph tg_graph;
@@ -35,6 +36,17 @@ typedef struct tg_frame {
     const struct tg_frame *caller;
 } tg_frame;
 
+/* What teng_shard and the built-in families say of a value: 1 + the dimension that is split along each axis
+ * of the mesh, 0: nothing. The dimension is `groups` equal parts one behind the other, each of `units` that
+ * stay whole (heads); 0: one part, of elements. fewer: with fewer units than ranks nothing is split. */
+typedef struct tg_mark {
+    int8_t dim[TG_AXES];
+    int8_t groups;
+    bool fewer;
+    int64_t units;
+    const char *units_key; /* configuration key that sets the number of units, for errors; may be NULL */
+} tg_mark;
+
 struct teng_tensor {
     tg_graph *graph;
     tg_node *node; /* producer, NULL unless COMPUTED */
@@ -44,6 +56,7 @@ struct teng_tensor {
     teng_desc desc;
     const char *name; /* inputs, params, states: unique in the graph; computed: NULL */
     bool requires_grad;
+    tg_mark mark;
     void *data;                   /* eager mode: where the value lies; graph mode: NULL */
     struct teng_tensor *replaced; /* set by a rewrite: use this one instead (tg_graph_sweep resolves it) */
 };

@@ -1,4 +1,5 @@
-/* What the files of the parallel room share: the walk over the global graph and what it knows of each value. */
+/* What the files of the parallel room share: the walk over the global graph and what it knows of each value.
+ */
 #ifndef TG_PARALLEL_PARALLEL_IMPL_H
 #define TG_PARALLEL_PARALLEL_IMPL_H
 
@@ -12,8 +13,8 @@
 typedef struct par_copy {
     tg_placement at;
     teng_tensor *local;
-    tg_phase phase;     /* it serves this phase alone: what backward needs is made again, not kept */
-    const char *scope;  /* ZeRO-3: and this layer alone; NULL: any */
+    tg_phase phase;    /* it serves this phase alone: what backward needs is made again, not kept */
+    const char *scope; /* ZeRO-3: and this layer alone; NULL: any */
     size_t scope_len;
     struct par_copy *next;
 } par_copy;
@@ -24,11 +25,13 @@ typedef struct par_value {
     tg_placement at;
     teng_tensor *local; /* NULL: not made yet (states, whose placement their user knows) */
     par_copy *copies;
-    const tg_node *maker;  /* global node */
+    const tg_node *maker;   /* global node */
     teng_tensor *made_into; /* rewritten: look at this global value instead */
-    bool weight;           /* a parameter, or one cast: is not moved along tensor and expert axes */
-    bool gathered;         /* ZeRO-3: split along data and gathered before each use */
-    bool gradient;         /* complete here: reduced at once */
+    bool weight;            /* a parameter, or one cast: is not moved along tensor and expert axes */
+    bool gathered;          /* ZeRO-3: split along data and gathered before each use */
+    bool gradient;          /* of a parameter, complete: travels in reduce_dtype */
+    bool at_once;           /* such one, summed over ranks where it is made */
+    bool output;            /* of the graph: whole at once */
 } par_value;
 
 typedef struct par {
@@ -36,18 +39,21 @@ typedef struct par {
     tg_graph *global, *g; /* g: the rank's */
     tg_parallel *out;
     int coord[TG_AXES];
-    tg_axis_set split_axes; /* axes of more than one rank, without pipeline */
+    tg_axis_set split_axes;   /* axes of more than one rank, without pipeline */
     TG_VEC(par_value) values; /* by global value id */
     tg_strmap *texts;         /* global scope or frame pointer → index into kept */
     TG_VEC(const void *) kept;
     teng_tensor *valid, *valid_of; /* global: the number of valid labels of these labels */
-    const tg_node *node;           /* global node that is being placed */
+    int64_t ignore_index;
+    const tg_node *node; /* global node that is being placed */
 } par;
 
 /* Placement of everything replicated. */
 tg_placement par_replicated(void);
 bool par_same(const par *p, const tg_placement *a, const tg_placement *b);
 par_value *par_of(par *p, const teng_tensor *v); /* follows rewrites */
+/* The named value of the rank's graph, placed so. */
+teng_status par_create(par *p, const teng_tensor *v, const tg_placement *at);
 /* Appends a node to the rank's graph where p->node stands. */
 tg_node *par_append(par *p, const teng_op_spec *op, const void *attr, int n_in, teng_tensor *const *in);
 /* Appends to the global graph beside p->node and places it. */
@@ -59,6 +65,15 @@ teng_status par_node(par *p, tg_node *node);
 teng_tensor *par_get(par *p, teng_tensor *global, const tg_placement *want);
 /* The same, and it stays so. */
 teng_status par_settle(par *p, teng_tensor *global, const tg_placement *want);
+
+/* par_move.c: sums a value of the rank; `global` is what is named in the record. */
+teng_tensor *par_all_reduce(par *p, const teng_tensor *global, teng_tensor *v, tg_axis_set axes);
+/* The data ranks' pieces of a parameter put together in its buffer. */
+teng_tensor *par_gather_into(par *p, const teng_tensor *global, teng_tensor *whole, teng_tensor *piece);
+/* Bytes that a rank sends (ring) when a value of so many bytes, whole along the axes, is reduced or gathered.
+ */
+double par_move_cost(par *p, const par_value *x, const teng_tensor *global, tg_axis axis, teng_place from,
+                     teng_place to);
 
 /* par_rule.c: chooses a rule along each axis; in[n_in], out[n_out]: placements that the node takes and gives.
  */

@@ -23,6 +23,7 @@ typedef struct builder {
     int *first_use; /* by root id: where it is written */
     bool *pinned;   /* by root id: input, output or stored: never taken over */
     bool *streamed; /* by root id: a state that lies in a file */
+    size_t *offset; /* by value id: where it begins in the root's buffer */
 } builder;
 
 static int root_of(const builder *b, int id)
@@ -44,6 +45,20 @@ static bool is_stored(const teng_tensor *v)
     return v->kind == TG_VALUE_PARAM || v->kind == TG_VALUE_STATE;
 }
 
+static void alias(builder *b, const teng_tensor *v, const teng_tensor *of, int64_t offset)
+{
+    b->root[v->id] = root_of(b, of->id);
+    b->offset[v->id] = b->offset[of->id] + (size_t)offset;
+}
+
+static void alias_view(builder *b, const tg_node *node)
+{
+    teng_desc in[1], out[TENG_MAX_OUT];
+    if (node->n_in != 1) return; /* views have one operand */
+    const teng_op_call call = tg_node_call(node, in, out);
+    alias(b, node->out[0], node->in[0], node->op->view_offset ? node->op->view_offset(&call) : 0);
+}
+
 /* Views and updates share their operand's place from the start. */
 static void find_aliases(builder *b)
 {
@@ -56,15 +71,22 @@ static void find_aliases(builder *b)
     }
     for (size_t k = 0; k < g->nodes.len; k++) {
         const tg_node *node = g->nodes.data[k];
-        if (node->op->traits & TENG_OP_VIEW) b->root[node->out[0]->id] = root_of(b, node->in[0]->id);
-        for (int o = 0; o < node->n_out; o++) {
-            if (!node->op->updates[o]) continue;
-            const teng_tensor *old = node->in[node->op->updates[o] - 1];
-            b->root[node->out[o]->id] = root_of(b, old->id);
-        }
+        if (node->op->traits & TENG_OP_VIEW) alias_view(b, node);
+        for (int o = 0; o < node->n_out; o++)
+            if (node->op->updates[o]) alias(b, node->out[o], node->in[node->op->updates[o] - 1], 0);
     }
     for (size_t i = 0; i < g->outputs.len; i++)
         b->pinned[root_of(b, g->outputs.data[i].value->id)] = true;
+}
+
+/* Another operand of the node is the newest state of these bytes: gather_into, whose whole is what its piece
+ * was updated in. */
+static bool takes_newest(const builder *b, const tg_node *node, int i, const int *updates, const int *seen)
+{
+    const int r = root_of(b, node->in[i]->id);
+    for (int j = 0; j < node->n_in; j++)
+        if (root_of(b, node->in[j]->id) == r && seen[node->in[j]->id] == updates[r]) return true;
+    return false;
 }
 
 /* An updated value must not be read under its old name afterwards, nor through a view of it. */
@@ -78,7 +100,7 @@ static teng_status check_updates(const builder *b)
     for (size_t k = 0; k < g->nodes.len && status == TENG_OK; k++) {
         const tg_node *node = g->nodes.data[k];
         for (int i = 0; i < node->n_in && status == TENG_OK; i++)
-            if (seen[node->in[i]->id] < updates[root_of(b, node->in[i]->id)])
+            if (!takes_newest(b, node, i, updates, seen))
                 status = tg_fail(TENG_STATE, "plan: %s (node %d) reads a value that was updated before",
                                  node->op->name, node->id);
         for (int o = 0; o < node->n_out; o++) {
@@ -258,10 +280,10 @@ static teng_status place_root(builder *b, const teng_tensor *v)
     const int i = v->id;
     if (b->root[i] != i) return TENG_OK;
     if (is_stored(v) && !b->streamed[i]) {
-        plan->values[i] = (tg_plan_value){TG_AT_STORE, -1, v->name};
+        plan->values[i] = (tg_plan_value){TG_AT_STORE, -1, v->name, 0};
     } else if (b->first_use[i] >= 0) {
         const tg_buffer buffer = {tg_desc_bytes(&v->desc), b->first_use[i], b->last_use[i], 0, i};
-        plan->values[i] = (tg_plan_value){TG_AT_BLOCK, (int)plan->buffers.len, NULL};
+        plan->values[i] = (tg_plan_value){TG_AT_BLOCK, (int)plan->buffers.len, NULL, 0};
         if (!tg_vec_push(&plan->buffers, buffer)) return TENG_MEMORY;
     }
     return TENG_OK;
@@ -276,8 +298,10 @@ static teng_status make_buffers(builder *b)
         if (g->values.data[i]->kind != TG_VALUE_COMPUTED) TG_TRY(place_root(b, g->values.data[i]));
     for (size_t i = 0; i < g->values.len; i++)
         if (g->values.data[i]->kind == TG_VALUE_COMPUTED) TG_TRY(place_root(b, g->values.data[i]));
-    for (size_t i = 0; i < g->values.len; i++)
+    for (size_t i = 0; i < g->values.len; i++) {
         plan->values[i] = plan->values[root_of(b, (int)i)];
+        plan->values[i].offset = b->offset[i];
+    }
     for (size_t k = 0; k < plan->steps.len; k++) {
         tg_plan_step *step = &plan->steps.data[k];
         if (!step->prepared.workspace) continue;
@@ -368,15 +392,18 @@ teng_status tg_plan_create(tg_graph *graph, const tg_plan_options *options, tg_p
                  .last_use = tg_alloc(n * sizeof(int)),
                  .first_use = tg_alloc(n * sizeof(int)),
                  .pinned = tg_calloc(n, sizeof(bool)),
-                 .streamed = tg_calloc(n, sizeof(bool))};
+                 .streamed = tg_calloc(n, sizeof(bool)),
+                 .offset = tg_calloc(n, sizeof(size_t))};
     teng_status status = TENG_MEMORY;
-    if (plan->arena && plan->values && b.root && b.last_use && b.first_use && b.pinned && b.streamed)
+    if (plan->arena && plan->values && b.root && b.last_use && b.first_use && b.pinned && b.streamed &&
+        b.offset)
         status = build(&b);
     tg_free(b.root);
     tg_free(b.last_use);
     tg_free(b.first_use);
     tg_free(b.pinned);
     tg_free(b.streamed);
+    tg_free(b.offset);
     if (status != TENG_OK) {
         tg_plan_destroy(&plan);
         return status;

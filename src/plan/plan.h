@@ -18,6 +18,7 @@ typedef struct tg_plan_value { /* by value id */
     tg_place_kind where;
     int buffer;       /* AT_BLOCK: index into buffers */
     const char *name; /* AT_STORE */
+    size_t offset;    /* of its first byte there: views of parts */
 } tg_plan_value;
 
 typedef struct tg_plan_step {

@@ -9,9 +9,9 @@ static void print_place(const tg_plan *plan, const teng_tensor *v, tg_strbuf *ou
 {
     const tg_plan_value *at = &plan->values[v->id];
     if (at->where == TG_AT_STORE)
-        tg_strbuf_printf(out, "store:%s", at->name);
+        tg_strbuf_printf(out, at->offset ? "store:%s+%zu" : "store:%s", at->name, at->offset);
     else if (at->where == TG_AT_BLOCK)
-        tg_strbuf_printf(out, "+%zu", plan->buffers.data[at->buffer].offset);
+        tg_strbuf_printf(out, "+%zu", plan->buffers.data[at->buffer].offset + at->offset);
     else
         tg_strbuf_puts(out, "nowhere");
 }

@@ -1,0 +1,186 @@
+/*
+ * Gradients and the update. A gradient is summed over the ranks as soon as it is complete, or, with several
+ * micro-batches and ZeRO below 2, after the last; with ZeRO each data rank gets its piece of dimension 0. The
+ * optimizer runs on that piece of parameter and states; then the whole parameter is put together in its own
+ * buffer, unless ZeRO 3 keeps only the piece.
+ */
+#include "parallel/parallel_impl.h"
+
+#include "base/fail.h"
+#include "op/collective/collective.h"
+#include "op/op_list.h"
+#include "op/piece/piece.h"
+#include "tensor/desc.h"
+
+#include <string.h>
+
+/* Where a dimension of groups is dimension 0, pieces of it would not be runs: a bias of that kind stays
+ * whole. */
+tg_placement par_state_placement(par *p, const tg_placement *param, const teng_desc *whole)
+{
+    tg_placement at = *param;
+    const bool groups = at.groups > 1 && at.on[TG_AXIS_TENSOR] == 0 && p->o->mesh.size[TG_AXIS_TENSOR] > 1;
+    if (p->o->zero >= 1 && p->split_axes >> TG_AXIS_DATA & 1u && whole->ndim > 0 && !groups &&
+        at.on[TG_AXIS_DATA] == TENG_REPLICATED)
+        at.on[TG_AXIS_DATA] = 0;
+    return at;
+}
+
+void par_mark_gradients(par *p)
+{
+    for (size_t k = 0; k < p->global->nodes.len; k++) {
+        const tg_node *node = p->global->nodes.data[k];
+        const bool sum = node->op == &tg_op_sum_squares && node->phase == TG_UPDATE;
+        if (node->op == &tg_op_accumulate) {
+            par_value *x = &p->values.data[node->in[1]->id];
+            x->gradient = true;
+            x->at_once = p->o->zero >= 2;
+        }
+        for (int i = 0; sum && i < node->n_in; i++) {
+            par_value *x = &p->values.data[node->in[i]->id];
+            x->gradient = true;
+            x->at_once = node->in[i]->kind == TG_VALUE_COMPUTED && node->in[i]->node->op != &tg_op_accumulate;
+        }
+    }
+}
+
+teng_status par_settle_gradient(par *p, teng_tensor *grad)
+{
+    const par_value *x = par_of(p, grad);
+    tg_placement want = x->at;
+    for (int a = 0; a < TG_AXES; a++)
+        if (want.on[a] == TENG_PARTIAL) want.on[a] = TENG_REPLICATED;
+    want = par_state_placement(p, &want, &x->whole);
+    return par_same(p, &want, &x->at) ? TENG_OK : par_settle(p, grad, &want);
+}
+
+static void made(par *p, const teng_tensor *global, teng_tensor *local, const tg_placement *at)
+{
+    par_value *x = &p->values.data[global->id];
+    x->local = local;
+    x->at = *at;
+}
+
+/* ---- accumulators: as the gradient that is added to them ---- */
+static teng_status accumulate(par *p, const tg_node *node)
+{
+    const tg_placement at = par_of(p, node->in[1])->at, whole = par_replicated();
+    const tg_placement in[] = {at, at, whole};
+    if (!par_of(p, node->in[0])->local) TG_TRY(par_create(p, node->in[0], &at));
+    teng_tensor *local[3];
+    tg_node *n;
+    for (int i = 0; i < 3; i++)
+        if (!(local[i] = par_get(p, node->in[i], &in[i]))) return teng_error_status();
+    TG_TRY(par_emit(p, node, in, &at, local, &n));
+    made(p, node->out[0], n->out[0], &at);
+    return TENG_OK;
+}
+
+/* ---- the global norm: gradients that are split along the same axes are summed together ---- */
+static tg_axis_set axes_of(const par *p, const tg_placement *at)
+{
+    tg_axis_set axes = 0;
+    for (int a = 0; a < TG_AXES; a++)
+        if (p->split_axes >> a & 1u && at->on[a] >= 0) axes |= 1u << a;
+    return axes;
+}
+
+static teng_tensor *sum_along(par *p, teng_tensor *sum, tg_axis_set axes)
+{
+    teng_tensor scalar = {.desc = sum->desc};
+    return axes ? par_all_reduce(p, &scalar, sum, axes) : sum;
+}
+
+static teng_status sum_squares(par *p, const tg_node *node)
+{
+    teng_tensor **group = tg_alloc(sizeof(teng_tensor *) * (size_t)node->n_in), *total = NULL;
+    bool *done = tg_calloc((size_t)node->n_in, sizeof *done);
+    teng_status status = group && done ? TENG_OK : TENG_MEMORY;
+    for (int i = 0; i < node->n_in && status == TENG_OK; i++)
+        status = par_settle_gradient(p, node->in[i]);
+    for (int i = 0; i < node->n_in && status == TENG_OK; i++) {
+        const tg_axis_set axes = axes_of(p, &par_of(p, node->in[i])->at);
+        int n = 0;
+        for (int j = i; j < node->n_in; j++) {
+            const par_value *x = par_of(p, node->in[j]);
+            if (done[j] || axes_of(p, &x->at) != axes) continue;
+            done[j] = true;
+            group[n++] = x->local;
+        }
+        if (n == 0) continue;
+        const tg_node *own = par_append(p, &tg_op_sum_squares, NULL, n, group);
+        teng_tensor *sum = own ? sum_along(p, own->out[0], axes) : NULL;
+        if (sum && total) {
+            const tg_node *add = par_append(p, &tg_op_add, NULL, 2, (teng_tensor *[]){total, sum});
+            sum = add ? add->out[0] : NULL;
+        }
+        total = sum;
+        if (!sum) status = teng_error_status();
+    }
+    tg_free(group);
+    tg_free(done);
+    const tg_placement whole = par_replicated();
+    if (status == TENG_OK) made(p, node->out[0], total, &whole);
+    return status;
+}
+
+/* ---- optimizers ---- */
+static bool same_dims(const teng_desc *a, const teng_desc *b)
+{
+    return a->ndim == b->ndim && memcmp(a->dims, b->dims, sizeof *a->dims * (size_t)a->ndim) == 0;
+}
+
+/* This data rank's rows of what the rank holds of a parameter, in its buffer. */
+static teng_tensor *piece_of(par *p, teng_tensor *whole)
+{
+    tg_piece_attr attr;
+    tg_mesh_cut(whole->desc.dims[0], p->o->mesh.size[TG_AXIS_DATA], p->coord[TG_AXIS_DATA], &attr.begin,
+                &attr.size);
+    const tg_node *node = par_append(p, &tg_op_piece, &attr, 1, &whole);
+    return node ? node->out[0] : NULL;
+}
+
+static teng_status optimize(par *p, const tg_node *node)
+{
+    enum { MOST = 16 };
+    const teng_tensor *param = node->in[0];
+    const tg_placement at = par_of(p, param)->at, split = par_state_placement(p, &at, &param->desc),
+                       whole = par_replicated();
+    const bool pieces = !par_same(p, &at, &split);
+    tg_placement in[MOST], out[TENG_MAX_OUT];
+    teng_tensor *local[MOST];
+    if (node->n_in > MOST)
+        return tg_fail(TENG_UNSUPPORTED, "%s has %d operands; an optimizer has at most %d", node->op->name,
+                       node->n_in, MOST);
+    for (int i = 0; i < node->n_in; i++) {
+        teng_tensor *v = node->in[i];
+        in[i] = same_dims(&v->desc, &param->desc) ? split : whole;
+        if (v->kind == TG_VALUE_STATE && !par_of(p, v)->local) TG_TRY(par_create(p, v, &in[i]));
+        local[i] = i == 0 && pieces ? piece_of(p, par_of(p, v)->local) : par_get(p, v, &in[i]);
+        if (!local[i]) return teng_error_status();
+    }
+    for (int o = 0; o < node->n_out; o++)
+        out[o] = same_dims(&node->out[o]->desc, &param->desc) ? split : whole;
+    tg_node *n;
+    TG_TRY(par_emit(p, node, in, out, local, &n));
+    for (int o = 0; o < node->n_out; o++) {
+        teng_tensor *v = n->out[o];
+        const bool put_together = pieces && node->op->updates[o] == 1;
+        if (put_together) v = par_gather_into(p, param, par_of(p, param)->local, v);
+        if (!v) return teng_error_status();
+        made(p, node->out[o], v, put_together ? &at : &out[o]);
+    }
+    return TENG_OK;
+}
+
+teng_status par_update(par *p, tg_node *node, bool *done)
+{
+    *done = true;
+    if (node->op == &tg_op_accumulate) return accumulate(p, node);
+    if (node->op == &tg_op_sum_squares && node->phase == TG_UPDATE) return sum_squares(p, node);
+    if (node->op->updates[0] == 1 && node->in[0]->kind == TG_VALUE_PARAM &&
+        node->op->traits & TENG_OP_ELEMENTWISE)
+        return optimize(p, node);
+    *done = false;
+    return TENG_OK;
+}
