@@ -354,7 +354,11 @@ teng_tensor *teng_value_at(teng_src at, teng_param *param)
     }
     tg_graph *g = tg_trace_current()->graph;
     teng_tensor *value = tg_graph_find(g, param->full);
-    if (!value) return tg_graph_param(g, param->full, &param->desc);
+    if (!value) {
+        value = tg_graph_param(g, param->full, &param->desc);
+        if (value) value->mark = param->mark;
+        return value;
+    }
     if (value->kind == TG_VALUE_PARAM) return value;
     tg_fail(TENG_INVALID, "parameter \"%s\" has the name of another value of graph %s; rename it",
             param->full, g->name);

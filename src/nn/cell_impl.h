@@ -11,6 +11,7 @@ struct teng_param {
     char *full; /* path from the root, NULL until tg_nn_params */
     teng_desc desc;
     teng_init init;
+    tg_mark mark; /* how it is split among ranks */
 };
 
 struct teng_cell {
@@ -31,5 +32,11 @@ struct teng_cell {
 teng_tensor *tg_cell_fail(const teng_cell *cell, teng_status status, const char *fmt, ...) TENG_PRINTF(3, 4);
 /* Whether a ready cell was called with as many operands as it takes; fails otherwise. */
 bool tg_cell_takes(const teng_cell *cell, int n_in, int wanted);
+
+/* Splits the parameters of a linear, conv1d or embedding cell on the tensor axis: their outputs (columns,
+ * rows of the table), or their inputs, whose products then are parts of a sum. mark: all but dim. Returns
+ * cell, NULL stays NULL. */
+typedef enum tg_split { TG_SPLIT_OUT, TG_SPLIT_IN } tg_split;
+teng_cell *tg_cell_split(teng_cell *cell, tg_split split, tg_mark mark);
 
 #endif

@@ -107,6 +107,19 @@ teng_cell *teng_nn_rms_norm(int64_t size, double eps)
     return norm("rms_norm", rms_norm_forward, size, eps, false);
 }
 
+teng_cell *tg_cell_split(teng_cell *cell, tg_split split, tg_mark mark)
+{
+    if (!cell) return NULL;
+    dense *d = teng_cell_data(cell);
+    const bool conv = cell->forward == conv1d_forward; /* stored [in, out] */
+    d->weight->mark = mark;
+    d->weight->mark.dim[TG_AXIS_TENSOR] = (int8_t)(1 + ((split == TG_SPLIT_OUT) == conv));
+    if (!d->bias || split == TG_SPLIT_IN) return cell;
+    d->bias->mark = mark;
+    d->bias->mark.dim[TG_AXIS_TENSOR] = 1;
+    return cell;
+}
+
 teng_param *teng_nn_weight(teng_cell *cell)
 {
     if (!cell) return NULL;

@@ -49,8 +49,14 @@ static teng_cell *attention_create(const tg_lm_shape *s, int64_t layer)
     a->options.scale = s->scale_attn_by_layer ? by_width / (double)(layer + 1) : by_width;
     const int64_t c = s->hidden_size;
     if (!tg_lm_add(cell, "c_attn", teng_nn_conv1d(c, 3 * c, true, s->init_std), &a->c_attn) ||
-        !tg_lm_add(cell, "c_proj", teng_nn_conv1d(c, c, true, residual_std(s)), &a->c_proj))
+        !tg_lm_add(cell, "c_proj", teng_nn_conv1d(c, c, true, residual_std(s)), &a->c_proj)) {
         teng_cell_destroy(&cell);
+        return NULL;
+    }
+    tg_mark heads = {.units = s->num_heads, .units_key = "model.n_head"};
+    tg_cell_split(a->c_proj, TG_SPLIT_IN, heads);
+    heads.groups = 3;
+    tg_cell_split(a->c_attn, TG_SPLIT_OUT, heads);
     return cell;
 }
 
@@ -77,8 +83,13 @@ static teng_cell *mlp_create(const tg_lm_shape *s)
     m->drop = s->resid_drop;
     const int64_t c = s->hidden_size, f = s->intermediate_size;
     if (!tg_lm_add(cell, "c_fc", teng_nn_conv1d(c, f, true, s->init_std), &m->c_fc) ||
-        !tg_lm_add(cell, "c_proj", teng_nn_conv1d(f, c, true, residual_std(s)), &m->c_proj))
+        !tg_lm_add(cell, "c_proj", teng_nn_conv1d(f, c, true, residual_std(s)), &m->c_proj)) {
         teng_cell_destroy(&cell);
+        return NULL;
+    }
+    const tg_mark width = {.units = f, .units_key = "model.n_inner"};
+    tg_cell_split(m->c_fc, TG_SPLIT_OUT, width);
+    tg_cell_split(m->c_proj, TG_SPLIT_IN, width);
     return cell;
 }
 
@@ -144,6 +155,7 @@ teng_cell *tg_gpt2_build(const tg_lm_shape *s, teng_param **embedding)
         ok = tg_lm_add(cell, name, block_create(s, i), &d->h[i]);
     }
     ok = ok && tg_lm_add(cell, "ln_f", teng_nn_layer_norm(s->hidden_size, s->norm_eps, true), &d->ln_f);
+    if (ok) tg_cell_split(d->wte, TG_SPLIT_OUT, (tg_mark){0});
     if (ok)
         *embedding = teng_nn_weight(d->wte);
     else

@@ -50,6 +50,15 @@ static teng_cell *attention_create(const tg_lm_shape *s, int64_t layer)
               tg_lm_add(cell, "k_proj", teng_nn_linear(c, kv_size, qkv_bias, s->init_std), &a->k_proj) &&
               tg_lm_add(cell, "v_proj", teng_nn_linear(c, kv_size, qkv_bias, s->init_std), &a->v_proj) &&
               tg_lm_add(cell, "o_proj", teng_nn_linear(q_size, c, o_bias, s->init_std), &a->o_proj);
+    if (ok) {
+        const tg_mark heads = {.units = s->num_heads, .units_key = "model.num_attention_heads"},
+                      kv = {
+                          .units = s->num_kv_heads, .units_key = "model.num_key_value_heads", .fewer = true};
+        tg_cell_split(a->q_proj, TG_SPLIT_OUT, heads);
+        tg_cell_split(a->k_proj, TG_SPLIT_OUT, kv);
+        tg_cell_split(a->v_proj, TG_SPLIT_OUT, kv);
+        tg_cell_split(a->o_proj, TG_SPLIT_IN, heads);
+    }
     if (ok && s->family->qk_norm)
         ok = tg_lm_add(cell, "q_norm", teng_nn_rms_norm(s->head_dim, s->norm_eps), &a->q_norm) &&
              tg_lm_add(cell, "k_norm", teng_nn_rms_norm(s->head_dim, s->norm_eps), &a->k_norm);
@@ -82,8 +91,14 @@ static teng_cell *mlp_create(const tg_lm_shape *s)
     const int64_t c = s->hidden_size, f = s->intermediate_size;
     if (!tg_lm_add(cell, "gate_proj", teng_nn_linear(c, f, s->mlp_bias, s->init_std), &m->gate_proj) ||
         !tg_lm_add(cell, "up_proj", teng_nn_linear(c, f, s->mlp_bias, s->init_std), &m->up_proj) ||
-        !tg_lm_add(cell, "down_proj", teng_nn_linear(f, c, s->mlp_bias, s->init_std), &m->down_proj))
+        !tg_lm_add(cell, "down_proj", teng_nn_linear(f, c, s->mlp_bias, s->init_std), &m->down_proj)) {
         teng_cell_destroy(&cell);
+        return NULL;
+    }
+    const tg_mark width = {.units = f, .units_key = "model.intermediate_size"};
+    tg_cell_split(m->gate_proj, TG_SPLIT_OUT, width);
+    tg_cell_split(m->up_proj, TG_SPLIT_OUT, width);
+    tg_cell_split(m->down_proj, TG_SPLIT_IN, width);
     return cell;
 }
 
@@ -170,6 +185,7 @@ teng_cell *tg_llama_build(const tg_lm_shape *s, teng_param **embedding)
         ok = tg_lm_add(cell, name, block_create(s, i), &d->layers[i]);
     }
     ok = ok && tg_lm_add(cell, "norm", teng_nn_rms_norm(s->hidden_size, s->norm_eps), &d->norm);
+    if (ok) tg_cell_split(d->embed_tokens, TG_SPLIT_OUT, (tg_mark){0});
     if (ok)
         *embedding = teng_nn_weight(d->embed_tokens);
     else

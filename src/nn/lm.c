@@ -95,7 +95,7 @@ static bool add_head(teng_cell *lm, const tg_lm_shape *s)
     if (s->tied) return true;
     if (!tg_lm_add(lm, "lm_head", teng_nn_linear(s->hidden_size, s->vocab_size, false, s->init_std), &head))
         return false;
-    data->head = teng_nn_weight(head);
+    data->head = teng_nn_weight(tg_cell_split(head, TG_SPLIT_OUT, (tg_mark){0}));
     return true;
 }
 

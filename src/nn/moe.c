@@ -68,7 +68,16 @@ static teng_cell *experts_create(const tg_lm_shape *s, moe *m)
     const teng_init normal = {TENG_INIT_NORMAL, 0, s->init_std, TENG_ROLE_WEIGHT};
     m->gate_up_proj = teng_cell_param(cell, "gate_up_proj", TENG_DIMS(s->num_experts, 2 * f, c), normal);
     m->down_proj = teng_cell_param(cell, "down_proj", TENG_DIMS(s->num_experts, c, f), normal);
-    if (!m->gate_up_proj || !m->down_proj) teng_cell_destroy(&cell);
+    if (!m->gate_up_proj || !m->down_proj) {
+        teng_cell_destroy(&cell);
+        return NULL;
+    }
+    const char *key = s->moe_intermediate_size ? "model.moe_intermediate_size" : "model.intermediate_size";
+    m->gate_up_proj->mark = m->down_proj->mark = (tg_mark){.units = f, .units_key = key};
+    m->gate_up_proj->mark.dim[TG_AXIS_EXPERT] = m->down_proj->mark.dim[TG_AXIS_EXPERT] = 1;
+    m->gate_up_proj->mark.dim[TG_AXIS_TENSOR] = 2;
+    m->gate_up_proj->mark.groups = 2;
+    m->down_proj->mark.dim[TG_AXIS_TENSOR] = 3;
     return cell;
 }
 

@@ -115,6 +115,15 @@ static teng_status not_divisible(const par *p, const teng_tensor *v, int dim, tg
                    p->o->mesh.size[axis]);
 }
 
+/* Into how many equal parts the mark lets the axis split the value, 0: into any, uneven ones too. */
+static int64_t units_of(const teng_tensor *v, tg_axis axis)
+{
+    const tg_mark *m = &v->mark;
+    const int64_t n = v->desc.dims[m->dim[axis] - 1];
+    if (axis != TG_AXIS_TENSOR) return n;
+    return m->units ? m->units : m->groups > 1 ? n / m->groups : v->kind == TG_VALUE_PARAM ? 0 : n;
+}
+
 /* What the mark says, on axes of more than one rank. */
 static teng_status by_mark(const par *p, const teng_tensor *v, tg_placement *at)
 {
@@ -122,17 +131,17 @@ static teng_status by_mark(const par *p, const teng_tensor *v, tg_placement *at)
     for (int a = 0; a < TG_AXES; a++) {
         const int parts = p->o->mesh.size[a], d = m->dim[a] - 1;
         if (d < 0 || !(p->split_axes >> a & 1u)) continue;
-        const int64_t units = m->units ? m->units : v->desc.dims[d] / (m->groups > 1 ? m->groups : 1);
-        if (m->fewer && units < parts && parts % units == 0) continue;
-        if (m->units || m->groups > 1 ? units % parts != 0 : units < parts)
-            return tg_fail(TENG_INVALID,
-                           "%s = %lld does not divide among parallel.%s = %d ranks (%s is split in as many "
-                           "parts); take a size that divides it",
-                           m->units_key ? m->units_key
-                           : v->name    ? v->name
-                                        : "a marked value",
-                           (long long)units, tg_axis_name((tg_axis)a), parts,
-                           v->name ? v->name : "the value");
+        const int64_t units = units_of(v, (tg_axis)a), n = units ? units : v->desc.dims[d];
+        if (a == TG_AXIS_TENSOR && m->fewer && units < parts && parts % units == 0) continue;
+        if (units ? units % parts != 0 : n < parts)
+            return tg_fail(
+                TENG_INVALID,
+                "%s = %lld does not divide among parallel.%s = %d ranks (%s is split along dimension "
+                "%d); take sizes that divide",
+                a == TG_AXIS_TENSOR && m->units_key ? m->units_key
+                : v->name                           ? v->name
+                                                    : "a marked value",
+                (long long)n, tg_axis_name((tg_axis)a), parts, v->name ? v->name : "the value", d);
         at->on[a] = (teng_place)d;
         if (a == TG_AXIS_TENSOR) at->groups = m->groups;
     }

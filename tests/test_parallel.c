@@ -1,0 +1,65 @@
+/*
+ * The graphs that ranks get, run in one process beside the graph of one rank: losses, gradient norms and
+ * parameters after three steps agree, for every family and strategy, alone and together. Nothing here needs
+ * MPI.
+ */
+#include "par_case.h"
+
+#include "base/fail.h"
+#include "tensor/desc.h"
+
+#include "cmocka_all.h"
+
+#include <string.h>
+
+#define LLAMA(heads, kv)                                                                                     \
+    "{\"model_type\":\"llama\",\"vocab_size\":61,\"hidden_size\":32,\"intermediate_size\":48,"               \
+    "\"num_hidden_layers\":2,\"num_attention_heads\":" #heads ",\"num_key_value_heads\":" #kv                \
+    ",\"max_position_embeddings\":64,\"tie_word_embeddings\":false}"
+static const char llama[] = LLAMA(4, 2), gpt2[] = "{\"model_type\":\"gpt2\",\"vocab_size\":61,\"n_embd\":32,"
+                                                  "\"n_layer\":2,\"n_head\":4,\"n_positions\":64,"
+                                                  "\"embd_pdrop\":0.1,\"resid_pdrop\":0.1,\"attn_pdrop\":0}";
+static const char tied[] = "{\"model_type\":\"llama\",\"vocab_size\":61,\"hidden_size\":32,"
+                           "\"intermediate_size\":48,\"num_hidden_layers\":2,\"num_attention_heads\":4,"
+                           "\"num_key_value_heads\":4,\"max_position_embeddings\":64,"
+                           "\"tie_word_embeddings\":true}";
+static const char qwen2[] = "{\"model_type\":\"qwen2\",\"vocab_size\":61,\"hidden_size\":32,"
+                            "\"intermediate_size\":48,\"num_hidden_layers\":2,\"num_attention_heads\":4,"
+                            "\"num_key_value_heads\":2,\"max_position_embeddings\":64}";
+static const char qwen3[] = "{\"model_type\":\"qwen3\",\"vocab_size\":61,\"hidden_size\":32,"
+                            "\"intermediate_size\":48,\"num_hidden_layers\":2,\"num_attention_heads\":4,"
+                            "\"num_key_value_heads\":2,\"head_dim\":12,\"max_position_embeddings\":64}";
+static const char mixtral[] =
+    "{\"model_type\":\"mixtral\",\"vocab_size\":61,\"hidden_size\":32,\"intermediate_size\":48,"
+    "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+    "\"max_position_embeddings\":64,\"num_local_experts\":4,\"num_experts_per_tok\":2,"
+    "\"output_router_logits\":true,\"router_aux_loss_coef\":0.02}";
+
+static const struct family {
+    const char *name, *config;
+} families[] = {{"llama", llama}, {"tied", tied},   {"gpt2", gpt2},
+                {"qwen2", qwen2}, {"qwen3", qwen3}, {"mixtral", mixtral}};
+enum { FAMILIES = sizeof families / sizeof *families, DENSE = FAMILIES - 1 };
+
+static void every(const char *what, par_case c, int n)
+{
+    for (int f = 0; f < n; f++) {
+        char text[120];
+        snprintf(text, sizeof text, "%s, %s", families[f].name, what);
+        c.config = families[f].config;
+        par_case_compare(text, &c, 1e-5);
+    }
+}
+
+static void data_ranks(void **state)
+{
+    (void)state;
+    every("data 2", (par_case){.size = {[TG_AXIS_DATA] = 2}}, DENSE);
+    every("data 4, 2 micro-batches", (par_case){.size = {[TG_AXIS_DATA] = 4}, .micro_batches = 2}, DENSE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(data_ranks)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
