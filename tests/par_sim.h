@@ -6,7 +6,7 @@
 #ifndef TENG_TESTS_PAR_SIM_H
 #define TENG_TESTS_PAR_SIM_H
 
-#include "parallel/parallel.h"
+#include "parallel/rank_graph.h"
 
 typedef struct par_sim par_sim;
 /* graphs[mesh->ranks] and what was made with them, borrowed. Fails the test on errors. */

@@ -304,6 +304,46 @@ static bool only_splits(par *p, const teng_tensor *global, const tg_placement *a
     return true;
 }
 
+/* Gathers where want does not split like that, innermost first. */
+static teng_tensor *open_up(par *p, const teng_tensor *global, teng_tensor *v, tg_placement *at,
+                            const tg_placement *want)
+{
+    for (int k = TG_AXES; k-- > 0 && v;) {
+        const tg_axis a = tg_mesh_nesting[k];
+        if (!(p->split_axes >> a & 1u) || at->on[a] < 0) continue;
+        const bool groups = a == TG_AXIS_TENSOR && want->on[a] >= 0 && want->groups != at->groups;
+        if (at->on[a] == want->on[a] && !groups) continue;
+        v = gather(p, global, v, at, a);
+        at->on[a] = TENG_REPLICATED;
+    }
+    return v;
+}
+
+/* Slices where want splits, outermost first. */
+static teng_tensor *close_down(par *p, teng_tensor *v, tg_placement *at, const tg_placement *want)
+{
+    for (int k = 0; k < TG_AXES && v; k++) {
+        const tg_axis a = tg_mesh_nesting[k];
+        if (!(p->split_axes >> a & 1u) || at->on[a] == want->on[a]) continue;
+        if (at->on[a] != TENG_REPLICATED || want->on[a] < 0) {
+            tg_fail(TENG_UNSUPPORTED, "a whole value cannot be made partial along %s", tg_axis_name(a));
+            return NULL;
+        }
+        for (int i = k + 1; i < TG_AXES; i++) {
+            const tg_axis inner = tg_mesh_nesting[i];
+            if (!(p->split_axes >> inner & 1u) || at->on[inner] != want->on[a]) continue;
+            tg_fail(TENG_UNSUPPORTED,
+                    "dimension %d is split along %s and cannot be split along %s outside of it", want->on[a],
+                    tg_axis_name(inner), tg_axis_name(a));
+            return NULL;
+        }
+        v = slice(p, v, want, a);
+        at->on[a] = want->on[a];
+        at->groups = a == TG_AXIS_TENSOR ? want->groups : at->groups;
+    }
+    return v;
+}
+
 teng_tensor *par_get(par *p, teng_tensor *global, const tg_placement *want)
 {
     par_value *x = par_of(p, global);
@@ -322,34 +362,8 @@ teng_tensor *par_get(par *p, teng_tensor *global, const tg_placement *want)
         return add_copy(p, par_of(p, global), want, v);
     }
     tg_placement at = x->at;
-    teng_tensor *v = x->local;
-    for (int k = TG_AXES; k-- > 0 && v;) {
-        const tg_axis a = tg_mesh_nesting[k];
-        if (!(p->split_axes >> a & 1u) || at.on[a] < 0) continue;
-        const bool groups = a == TG_AXIS_TENSOR && want->on[a] >= 0 && want->groups != at.groups;
-        if (at.on[a] == want->on[a] && !groups) continue;
-        v = gather(p, global, v, &at, a);
-        at.on[a] = TENG_REPLICATED;
-    }
-    for (int k = 0; k < TG_AXES && v; k++) {
-        const tg_axis a = tg_mesh_nesting[k];
-        if (!(p->split_axes >> a & 1u) || at.on[a] == want->on[a]) continue;
-        if (at.on[a] != TENG_REPLICATED || want->on[a] < 0) {
-            tg_fail(TENG_UNSUPPORTED, "a whole value cannot be made partial along %s", tg_axis_name(a));
-            return NULL;
-        }
-        for (int inner = k + 1; inner < TG_AXES; inner++)
-            if (p->split_axes >> tg_mesh_nesting[inner] & 1u &&
-                at.on[tg_mesh_nesting[inner]] == want->on[a]) {
-                tg_fail(TENG_UNSUPPORTED,
-                        "dimension %d is split along %s and cannot be split along %s outside of it",
-                        want->on[a], tg_axis_name(tg_mesh_nesting[inner]), tg_axis_name(a));
-                return NULL;
-            }
-        v = slice(p, v, want, a);
-        at.on[a] = want->on[a];
-        at.groups = a == TG_AXIS_TENSOR ? want->groups : at.groups;
-    }
+    teng_tensor *v = open_up(p, global, x->local, &at, want);
+    if (v) v = close_down(p, v, &at, want);
     return add_copy(p, par_of(p, global), want, v);
 }
 

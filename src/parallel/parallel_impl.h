@@ -5,7 +5,7 @@
 
 #include "base/strmap.h"
 #include "graph/op_table.h"
-#include "parallel/parallel.h"
+#include "parallel/rank_graph.h"
 
 #define PAR_FORBIDDEN 1e30 /* cost of a rule that must not be taken */
 

@@ -4,8 +4,8 @@
  * are put where placements meet, and shapes become the rank's. Pure: any rank's graph of any mesh can be made
  * anywhere. Not here: what a collective does (op/collective, comm), stages of a pipeline.
  */
-#ifndef TG_PARALLEL_PARALLEL_H
-#define TG_PARALLEL_PARALLEL_H
+#ifndef TG_PARALLEL_RANK_GRAPH_H
+#define TG_PARALLEL_RANK_GRAPH_H
 
 #include "base/json.h"
 #include "graph/graph.h"
