@@ -10,14 +10,25 @@ function(tg_mpi_test name ranks)
     set(T_TIMEOUT 120)
   endif()
   add_test(NAME ${name} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/mpi_run.sh ${ranks} ${T_COMMAND})
+  set_property(TEST ${name} PROPERTY ENVIRONMENT TENG_MPIRUN=${TENG_MPIRUN})
   set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" SKIP_RETURN_CODE 77 TIMEOUT ${T_TIMEOUT}
     PROCESSORS 2)
 endfunction()
 if(TENG_MPI_LIBRARY)
   tg_mpi_test(test_comm_2 2 COMMAND $<TARGET_FILE:test_comm> LABELS fast)
   tg_mpi_test(test_comm_4 4 COMMAND $<TARGET_FILE:test_comm> LABELS fast)
-  tg_mpi_test(test_comm_missing 2 COMMAND $<TARGET_FILE:test_comm> missing LABELS fast)
-  set_tests_properties(test_comm_missing PROPERTIES
-    PASS_REGULAR_EXPRESSION "has waited 0[.]3 s .* for rank 1, for .* s in: dreaming in test_comm[.]c")
+  tg_mpi_test(test_comm_check_4 4 COMMAND $<TARGET_FILE:test_comm> check LABELS fast)
   tg_mpi_test(test_collective_4 4 COMMAND $<TARGET_FILE:test_collective> LABELS fast)
+  # What happens when ranks die, hang or differ: a program that fails as asked, and what the others say.
+  add_executable(comm_fault comm_fault.c)
+  target_compile_options(comm_fault PRIVATE ${TG_C_FLAGS})
+  target_link_libraries(comm_fault PRIVATE tg_comm)
+  add_test(NAME test_comm_fault COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/test_comm_fault.sh $<TARGET_FILE:comm_fault>)
+  set_tests_properties(test_comm_fault PROPERTIES LABELS fast SKIP_RETURN_CODE 77 TIMEOUT 120 PROCESSORS 2
+    ENVIRONMENT TENG_MPIRUN=${TENG_MPIRUN})
+endif()
+if(NOT TENG_SANITIZE)
+  add_test(NAME test_mpi_builds COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/test_mpi_builds.sh ${CMAKE_SOURCE_DIR}
+    ${CMAKE_CURRENT_BINARY_DIR}/mpi_builds)
+  set_tests_properties(test_mpi_builds PROPERTIES LABELS slow SKIP_RETURN_CODE 77 TIMEOUT 1200 PROCESSORS 2)
 endif()

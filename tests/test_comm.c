@@ -1,15 +1,14 @@
 /* Collectives against plain arithmetic, on as many ranks as this is started with (mpirun, or alone): sums in
  * every dtype the same bits on all ranks, uneven pieces, empty ones, groups along axes, messages in order,
- * posted calls beside direct ones; a rank that does not come is named. */
+ * posted calls beside direct ones, with and without parallel.check. Failures: test_comm_fault.sh. */
 #include "base/clock.h"
 #include "base/mem.h"
-#include "comm/comm.h"
+#include "comm/comm_impl.h"
 #include "tensor/desc.h"
 
 #include "cmocka_all.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -59,6 +58,28 @@ static void sums(void **state)
     assert_true(x == (float)(ranks - 1));
     assert_int_equal(tg_comm_all_reduce(world, TG_REDUCE_SUM, TENG_U8, &x, &x, 1), TENG_UNSUPPORTED);
     teng_error_clear();
+}
+
+/* Long messages travel in pieces: here of 1,000 bytes, else of 1 GiB. */
+static void long_messages(void **state)
+{
+    (void)state;
+    enum { N = 250 * 6 * 64 }; /* full pieces, and others */
+    static float x[N];
+    const size_t before = tg_mpi_piece;
+    tg_mpi_piece = 1000;
+    for (int64_t n = N; n > N - 3; n--) {
+        for (int64_t i = 0; i < n; i++)
+            x[i] = value(rank, i);
+        assert_int_equal(tg_comm_all_reduce(tg_comm_world(comm), TG_REDUCE_MAX, TENG_F32, x, x, n), TENG_OK);
+        for (int64_t i = 0; i < n; i++) {
+            float want = value(0, i);
+            for (int r = 1; r < ranks; r++)
+                want = value(r, i) > want ? value(r, i) : want;
+            assert_true(x[i] == want);
+        }
+    }
+    tg_mpi_piece = before;
 }
 
 static void pieces(void **state)
@@ -205,21 +226,14 @@ static void posted_failure(void **state)
     }
 }
 
-/* Its own run (argument "missing"), because the world is broken afterwards: rank 0 says who did not come and
- * what that rank does, and ends all. */
-static int missing(void)
+/* Facts that are equal; differing ones: test_comm_fault.sh. */
+static void hello(void **state)
 {
-    tg_comm_doing(comm, "dreaming in test_comm.c");
-    if (rank) {
-        usleep(3000000);
-        return 1;
-    }
-    tg_comm_timeout(comm, 0.3);
-    int32_t x = 0;
-    if (tg_comm_receive(tg_comm_world(comm), 1, 9, &x, sizeof x) != TENG_IO) return 1;
-    fprintf(stderr, "%s\n", teng_error());
-    tg_comm_close(&comm);
-    return 1;
+    (void)state;
+    const tg_comm_fact facts[] = {{"the configuration", "a1"}, {"the mesh", ""}};
+    assert_int_equal(tg_comm_hello(comm, facts, 2), TENG_OK);
+    const tg_comm_times t = tg_comm_time(comm);
+    assert_true(ranks == 1 ? t.busy == 0 : t.busy > 0 && t.waited <= t.busy && t.exposed > 0);
 }
 
 static void kinds(void **state)
@@ -242,14 +256,17 @@ int main(int argc, char **argv)
     }
     rank = tg_comm_rank(comm);
     ranks = tg_comm_size(comm);
-    if (argc > 1 && strcmp(argv[1], "missing") == 0) return missing();
+    if (argc > 1 && strcmp(argv[1], "check") == 0) tg_comm_check(comm, true);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums),   cmocka_unit_test(pieces),         cmocka_unit_test(to_all),
-        cmocka_unit_test(groups), cmocka_unit_test(messages),       cmocka_unit_test(kinds),
-        cmocka_unit_test(beside), cmocka_unit_test(posted_failure), /* last: it ends all communication */
+        cmocka_unit_test(sums),           cmocka_unit_test(pieces), cmocka_unit_test(long_messages),
+        cmocka_unit_test(to_all),         cmocka_unit_test(groups), cmocka_unit_test(messages),
+        cmocka_unit_test(kinds),          cmocka_unit_test(beside), cmocka_unit_test(hello),
+        cmocka_unit_test(posted_failure),
     };
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    if (failed) _exit(failed); /* the others may wait for ever */
-    tg_comm_close(&comm);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    if (failed)
+        tg_comm_abandon(&comm, "a test failed"); /* the others may wait for ever */
+    else
+        tg_comm_close(&comm);
     return failed;
 }

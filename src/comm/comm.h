@@ -58,11 +58,18 @@ typedef uint64_t tg_ticket;
 tg_ticket tg_comm_post(tg_comm *comm, teng_status (*call)(void *user), void *user);
 teng_status tg_comm_wait(tg_comm *comm, tg_ticket ticket); /* the call's status, with its message */
 
-/* What this process does now ("step 7, forward, model.layers.1.mlp (matmul, lm.c:83)"), for the messages of
- * ranks that wait for it. Cheap: a copy into shared memory. NULL comm: nothing. */
-void tg_comm_doing(tg_comm *comm, const char *text);
+/* ---- where a rank is, for the messages of those that wait for it ---- */
+/* What this process computes now ("backward, model.layers.1.mlp (matmul, lm.c:83)"); one thread alone calls.
+ * Cheap, a copy into shared memory, and now and then a look whether all ranks of this host are there: an
+ * error names the one that is gone. NULL comm: nothing. */
+teng_status tg_comm_doing(tg_comm *comm, const char *text);
+void tg_comm_step(tg_comm *comm, int64_t step);
+/* The place in the user's source to which the next collectives of this thread belong; the text stays the
+ * caller's. NULL: none. */
+void tg_comm_at(tg_comm *comm, const char *site);
 /* Seconds that a collective waits for the other ranks before it fails and names who is missing and what they
- * do; 0, the default: for ever. A rank that has died is noticed at once in any case. */
+ * do; 0, the default: for ever. From a tenth of it on the log says who is slow. A rank that has died is
+ * noticed at once in any case. */
 void tg_comm_timeout(tg_comm *comm, double seconds);
 /* Which ranks share this host: this one's place among them and how many there are. */
 void tg_comm_local(const tg_comm *comm, int *index, int *size);
@@ -71,6 +78,32 @@ void tg_comm_local(const tg_comm *comm, int *index, int *size);
  * cores each computes with one thread, unless OMP_NUM_THREADS says otherwise. Before OpenMP computes for the
  * first time. */
 const char *tg_comm_binding(const tg_comm *comm);
+/* Every collective is compared among its members before it runs: which, of what, in which order; the error
+ * names both calls and their places. For finding mistakes: each call costs a message more. */
+void tg_comm_check(tg_comm *comm, bool on);
+/* Leaves because of a failure of this rank or of another one: tells the others why, then ends all ranks
+ * (MPI_Abort: the process too, with status 1). One rank alone: tg_comm_close. */
+void tg_comm_abandon(tg_comm **comm, const char *why);
+
+/* What must be the same on all ranks before they begin. The version, the program file and the byte order are
+ * compared too. Collective; on all ranks the error names the first difference, its values and the ranks. */
+typedef struct tg_comm_fact {
+    const char *name, *value; /* "the configuration", its hash */
+} tg_comm_fact;
+teng_status tg_comm_hello(tg_comm *comm, const tg_comm_fact *facts, int n);
+
+/* Seconds since the world was opened. */
+typedef struct tg_comm_times {
+    double busy;    /* in collectives and messages, on whichever thread */
+    double exposed; /* of the main thread: in them, or waiting for posted ones. busy - exposed was hidden */
+    double waited;  /* of busy: until data had come and gone; the slowest rank's is the smallest */
+} tg_comm_times;
+tg_comm_times tg_comm_time(const tg_comm *comm);
+
+/* How many ranks the launcher of this process says it started; 0: it was started by none. */
+int tg_comm_launched(void);
+/* "data+tensor" into buf; returns buf. */
+char *tg_axes_text(char *buf, size_t size, tg_axis_set axes);
 /* Whether this build has MPI; and why not, or its version. */
 bool tg_comm_has_mpi(const char **text);
 

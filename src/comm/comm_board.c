@@ -1,7 +1,7 @@
 /*
  * A board in shared memory on which the ranks of one host write what they do, so that the others can say it
  * when they wait too long, and see at once that a process is gone. Not a means of communication: nobody waits
- * on it. Ranks of other hosts are not on it; of them MPI's launcher tells.
+ * on it. Ranks of other hosts are not on it.
  */
 #include "base/clock.h"
 #include "base/fail.h"
@@ -17,17 +17,46 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { TEXT = 480 };
-typedef struct slot {
-    atomic_int pid; /* 0: not there (another host, or closed) */
+enum { ABSENT /* another host's */, HERE, ENDED, LEFT /* an error of its own */, FOLLOWED };
+
+/* Written by one thread at a time; `change` is odd meanwhile. */
+typedef struct line {
     atomic_uint change;
     double since; /* clock seconds: CLOCK_MONOTONIC is the host's */
-    char text[TEXT];
+    char text[TG_BOARD_TEXT];
+} line;
+typedef struct slot {
+    atomic_int state, pid;
+    atomic_llong step;
+    line doing, call, why;
 } slot;
 struct tg_board {
     slot *slots;
     int rank, size;
+    bool blind; /* processes of this host do not see each other (containers) */
 };
+
+static void write_line(line *l, const char *text)
+{
+    size_t n = strnlen(text, TG_BOARD_TEXT - 1);
+    atomic_fetch_add(&l->change, 1);
+    l->since = tg_clock_seconds();
+    memcpy(l->text, text, n);
+    l->text[n] = 0;
+    atomic_fetch_add(&l->change, 1);
+}
+
+static bool read_line(line *l, char text[TG_BOARD_TEXT], double *seconds)
+{
+    for (int tries = 0; tries < 1000; tries++) {
+        const unsigned before = atomic_load(&l->change);
+        memcpy(text, l->text, TG_BOARD_TEXT);
+        text[TG_BOARD_TEXT - 1] = 0;
+        *seconds = tg_clock_seconds() - l->since;
+        if (!(before & 1u) && atomic_load(&l->change) == before) return true;
+    }
+    return false;
+}
 
 teng_status tg_board_open(const char *name, int rank, int size, bool create, tg_board **out)
 {
@@ -46,9 +75,12 @@ teng_status tg_board_open(const char *name, int rank, int size, bool create, tg_
         munmap(at, bytes);
         return TENG_MEMORY;
     }
-    *b = (tg_board){at, rank, size};
-    tg_board_write(b, "starting");
-    atomic_store(&b->slots[rank].pid, (int)getpid());
+    *b = (tg_board){at, rank, size, false};
+    slot *own = &b->slots[rank];
+    atomic_store(&own->step, -1);
+    write_line(&own->doing, "its start");
+    atomic_store(&own->pid, (int)getpid());
+    atomic_store(&own->state, HERE);
     *out = b;
     return TENG_OK;
 }
@@ -58,37 +90,60 @@ void tg_board_unlink(const char *name)
     shm_unlink(name);
 }
 
+void tg_board_start(tg_board *b)
+{
+    for (int r = 0; r < b->size; r++)
+        if (atomic_load(&b->slots[r].state) == HERE && kill(atomic_load(&b->slots[r].pid), 0) != 0)
+            b->blind = true;
+}
+
 void tg_board_close(tg_board **board)
 {
     tg_board *b = *board;
     if (!b) return;
-    atomic_store(&b->slots[b->rank].pid, 0);
+    int here = HERE;
+    atomic_compare_exchange_strong(&b->slots[b->rank].state, &here, ENDED);
     munmap(b->slots, sizeof(slot) * (size_t)b->size);
     tg_free(b);
     *board = NULL;
 }
 
-/* change is odd while the text is being written. */
-void tg_board_write(tg_board *b, const char *text)
+void tg_board_step(tg_board *b, int64_t step)
 {
-    slot *s = &b->slots[b->rank];
-    atomic_fetch_add(&s->change, 1);
-    s->since = tg_clock_seconds();
-    snprintf(s->text, TEXT, "%s", text);
-    atomic_fetch_add(&s->change, 1);
+    atomic_store(&b->slots[b->rank].step, step);
 }
 
-bool tg_board_read(const tg_board *b, int rank, char *text, size_t size, double *seconds)
+void tg_board_doing(tg_board *b, const char *text)
+{
+    write_line(&b->slots[b->rank].doing, text);
+}
+
+void tg_board_call(tg_board *b, const char *text)
+{
+    write_line(&b->slots[b->rank].call, text);
+}
+
+void tg_board_leave(tg_board *b, const char *why, bool follows)
+{
+    write_line(&b->slots[b->rank].why, why);
+    atomic_store(&b->slots[b->rank].state, follows ? FOLLOWED : LEFT);
+}
+
+bool tg_board_read(const tg_board *b, int rank, char *text, size_t size)
 {
     slot *s = &b->slots[rank];
-    if (!atomic_load(&s->pid)) return false;
-    for (int tries = 0; tries < 100; tries++) {
-        const unsigned before = atomic_load(&s->change);
-        snprintf(text, size, "%.*s", TEXT - 1, s->text);
-        *seconds = tg_clock_seconds() - s->since;
-        if (!(before & 1u) && atomic_load(&s->change) == before) return true;
-    }
-    return false;
+    char doing[TG_BOARD_TEXT], call[TG_BOARD_TEXT], step[40] = "";
+    double since = 0, called = 0;
+    if (atomic_load(&s->state) == ABSENT) return false;
+    if (!read_line(&s->doing, doing, &since) || !read_line(&s->call, call, &called)) return false;
+    const long long k = atomic_load(&s->step);
+    if (k >= 0) snprintf(step, sizeof step, "step %lld, ", k);
+    if (call[0])
+        snprintf(text, size, "%s%s, and for %.1f s in %s", step, doing, called, call);
+    else
+        snprintf(text, size, "%s%s%s, for %.1f s", step, doing,
+                 atomic_load(&s->state) == ENDED ? " (it has ended)" : "", since);
+    return true;
 }
 
 /* A killed process stays in the table as a zombie until its launcher has seen it. */
@@ -104,11 +159,42 @@ static bool gone(int pid)
     return read && (state == 'Z' || state == 'X');
 }
 
-int tg_board_dead(const tg_board *b, int *pid)
+/* What happened to a rank: 3 died, 2 left by itself, 1 followed another, 0 nothing. The worst is the cause.
+ */
+static int fate(const tg_board *b, int rank)
 {
+    const slot *s = &b->slots[rank];
+    const int state = atomic_load(&s->state);
+    if (state == LEFT) return 2;
+    if (state == FOLLOWED) return 1;
+    return state == HERE && !b->blind && gone(atomic_load(&s->pid)) && atomic_load(&s->state) == HERE ? 3 : 0;
+}
+
+int tg_board_lost(const tg_board *b, char *why, size_t size)
+{
+    int worst = 0, rank = -1;
     for (int r = 0; r < b->size; r++) {
-        *pid = atomic_load(&b->slots[r].pid);
-        if (r != b->rank && *pid && gone(*pid)) return r;
+        const int f = r == b->rank ? 0 : fate(b, r);
+        if (f > worst) worst = f, rank = r;
     }
-    return -1;
+    if (rank < 0) return -1;
+    char text[2 * TG_BOARD_TEXT] = "";
+    double seconds;
+    if (worst == 3) {
+        tg_board_read(b, rank, text, sizeof text);
+        snprintf(why, size, "(process %d) is gone; it was last seen in %s", atomic_load(&b->slots[rank].pid),
+                 text);
+    } else {
+        read_line(&b->slots[rank].why, text, &seconds);
+        snprintf(why, size, "has stopped: %s", text);
+    }
+    return rank;
+}
+
+bool tg_board_alone(const tg_board *b)
+{
+    for (int r = 0; r < b->size; r++)
+        if (r != b->rank && atomic_load(&b->slots[r].state) == HERE && !gone(atomic_load(&b->slots[r].pid)))
+            return false;
+    return true;
 }

@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PIECE ((size_t)1 << 30)
+size_t tg_mpi_piece = (size_t)1 << 30;
 #define SPIN_SECONDS 0.01 /* then naps: the others are far behind */
 enum { LOOK_MS = 50 };
 
@@ -34,6 +34,8 @@ typedef struct mpi {
     bool initialised; /* by us */
     TG_VEC(MPI_Request) requests;
     TG_VEC(int) of; /* which transfer a request belongs to */
+    TG_VEC(MPI_Status) statuses;
+    TG_VEC(bool) done;
     TG_VEC(later) later;
 } mpi;
 
@@ -43,6 +45,44 @@ static teng_status failed(int code, const char *what)
     int n = 0;
     MPI_Error_string(code, text, &n);
     return tg_fail(TENG_IO, "MPI: %s: %s", what, text);
+}
+
+/* The ranks of this host: which cores each takes. */
+static void share_cores(tg_comm *comm, MPI_Comm host)
+{
+    cpu_set_t mine, all; /* the same cores for all: nobody has bound them */
+    int shared = 0;
+    MPI_Comm_rank(host, &comm->local_index);
+    MPI_Comm_size(host, &comm->local_size);
+    CPU_ZERO(&mine);
+    sched_getaffinity(0, sizeof mine, &mine);
+    all = mine;
+    MPI_Bcast(&all, sizeof all, MPI_BYTE, 0, host);
+    const int same = CPU_EQUAL(&mine, &all);
+    MPI_Allreduce(&same, &shared, 1, MPI_INT, MPI_MIN, host);
+    tg_comm_share_cores(comm, shared);
+}
+
+/* An error on one rank is an error on all: they go on together. */
+static teng_status open_board(tg_comm *comm, MPI_Comm world, MPI_Comm host)
+{
+    char name[64] = "";
+    const bool first = comm->local_index == 0;
+    int failures = 0;
+    if (comm->rank == 0)
+        snprintf(name, sizeof name, "/teng-%d-%lld", (int)getpid(), (long long)tg_clock_unix());
+    MPI_Bcast(name, sizeof name, MPI_CHAR, 0, world);
+    teng_status status = TENG_OK;
+    if (first) status = tg_board_open(name, comm->rank, comm->size, true, &comm->board);
+    MPI_Barrier(host);
+    if (!first) status = tg_board_open(name, comm->rank, comm->size, false, &comm->board);
+    MPI_Barrier(host);
+    if (first) tg_board_unlink(name);
+    if (status == TENG_OK) tg_board_start(comm->board);
+    const int failed = status != TENG_OK;
+    MPI_Allreduce(&failed, &failures, 1, MPI_INT, MPI_SUM, world);
+    if (failures && !failed) return tg_fail(TENG_IO, "%d other ranks could not start", failures);
+    return status;
 }
 
 static teng_status open_mpi(tg_comm *comm)
@@ -59,6 +99,9 @@ static teng_status open_mpi(tg_comm *comm)
         const int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
         if (code != MPI_SUCCESS) return failed(code, "MPI_Init_thread");
         m->initialised = true;
+        /* MPICH asks the world's handler, whichever communicator a failed request belongs to. */
+        MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+        MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     }
     MPI_Query_thread(&provided);
     if (provided < MPI_THREAD_SERIALIZED)
@@ -68,30 +111,20 @@ static teng_status open_mpi(tg_comm *comm)
     MPI_Comm_set_errhandler(m->world, MPI_ERRORS_RETURN);
     MPI_Comm_rank(m->world, &comm->rank);
     MPI_Comm_size(m->world, &comm->size);
-    char name[64] = "";
-    if (comm->rank == 0)
-        snprintf(name, sizeof name, "/teng-%d-%lld", (int)getpid(), (long long)tg_clock_unix());
-    MPI_Bcast(name, sizeof name, MPI_CHAR, 0, m->world);
+    const int launched = tg_comm_launched();
+    if (launched > 1 && comm->size == 1) {
+        const char *version;
+        tg_comm_has_mpi(&version);
+        return tg_fail(TENG_UNSUPPORTED,
+                       "%d ranks were started, and each is alone: this teng is built with %s, which their "
+                       "launcher does not belong to. Start them with its mpirun (teng launch does), or srun "
+                       "--mpi=pmix or pmi2",
+                       launched, version);
+    }
     MPI_Comm host; /* the ranks that share memory */
-    int first = 0;
     MPI_Comm_split_type(m->world, MPI_COMM_TYPE_SHARED, comm->rank, MPI_INFO_NULL, &host);
-    MPI_Comm_rank(host, &first);
-    comm->local_index = first;
-    MPI_Comm_size(host, &comm->local_size);
-    cpu_set_t mine, all; /* the same cores for all: nobody has bound them */
-    CPU_ZERO(&mine);
-    sched_getaffinity(0, sizeof mine, &mine);
-    all = mine;
-    MPI_Bcast(&all, sizeof all, MPI_BYTE, 0, host);
-    int same = CPU_EQUAL(&mine, &all), shared = 0;
-    MPI_Allreduce(&same, &shared, 1, MPI_INT, MPI_MIN, host);
-    tg_comm_share_cores(comm, shared);
-    teng_status status = TENG_OK;
-    if (first == 0) status = tg_board_open(name, comm->rank, comm->size, true, &comm->board);
-    MPI_Barrier(host);
-    if (first != 0) status = tg_board_open(name, comm->rank, comm->size, false, &comm->board);
-    MPI_Barrier(host);
-    if (first == 0) tg_board_unlink(name);
+    share_cores(comm, host);
+    const teng_status status = comm->size > 1 ? open_board(comm, m->world, host) : TENG_OK;
     MPI_Comm_free(&host);
     return status;
 }
@@ -111,21 +144,25 @@ static void forget_sent(mpi *m, bool all)
     }
 }
 
-/* After a failure the others may never come: MPI_Abort ends them, MPI_Finalize would wait for ever. */
+/* After a failure the others may never come, and MPI_Finalize would wait for them for ever. */
+static void abort_mpi(tg_comm *comm)
+{
+    const mpi *m = comm->backend;
+    fflush(NULL);
+    if (m->initialised) MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
 static void close_mpi(tg_comm *comm)
 {
     mpi *m = comm->backend;
-    if (!m) return;
-    if (m->initialised) {
-        if (comm->broken) {
-            fflush(NULL);
-            MPI_Abort(MPI_COMM_WORLD, 1);
-        }
+    if (m->initialised && !comm->broken) {
         forget_sent(m, true);
         MPI_Finalize();
     }
     tg_vec_free(&m->requests);
     tg_vec_free(&m->of);
+    tg_vec_free(&m->statuses);
+    tg_vec_free(&m->done);
     tg_vec_free(&m->later);
     tg_free(m);
     comm->backend = NULL;
@@ -133,8 +170,8 @@ static void close_mpi(tg_comm *comm)
 
 static teng_status post_one(mpi *m, const tg_transfer *t, int which)
 {
-    for (size_t at = 0; at == 0 || at < t->bytes; at += PIECE) {
-        const size_t n = t->bytes - at < PIECE ? t->bytes - at : PIECE;
+    for (size_t at = 0; at == 0 || at < t->bytes; at += tg_mpi_piece) {
+        const size_t n = t->bytes - at < tg_mpi_piece ? t->bytes - at : tg_mpi_piece;
         MPI_Request r;
         const int code =
             t->send ? MPI_Isend((char *)t->data + at, (int)n, MPI_BYTE, t->peer, t->tag, m->world, &r)
@@ -146,34 +183,56 @@ static teng_status post_one(mpi *m, const tg_transfer *t, int which)
 }
 
 /* Which transfers are done: those none of whose requests is still active. */
-static void find_done(const mpi *m, int n, bool *done)
+static teng_status look(tg_comm *comm, double began, double *warn, const tg_transfer *t, int n)
 {
+    mpi *m = comm->backend;
+    if (!tg_vec_reserve(&m->done, (size_t)n)) return TENG_MEMORY;
     for (int i = 0; i < n; i++)
-        done[i] = true;
+        m->done.data[i] = true;
     for (size_t k = 0; k < m->requests.len; k++)
-        if (m->requests.data[k] != MPI_REQUEST_NULL) done[m->of.data[k]] = false;
+        if (m->requests.data[k] != MPI_REQUEST_NULL) m->done.data[m->of.data[k]] = false;
+    return tg_comm_look_around(comm, began, warn, t, n, m->done.data);
 }
 
-static teng_status look(tg_comm *comm, double began, const tg_transfer *t, int n)
+/* What came must have the size that was waited for. */
+static teng_status want_sizes(tg_comm *comm, const tg_transfer *t)
 {
-    bool *done = tg_calloc((size_t)n + 1, sizeof *done);
-    if (!done) return TENG_MEMORY;
-    find_done(comm->backend, n, done);
-    const teng_status status = tg_comm_look_around(comm, began, t, n, done);
-    tg_free(done);
-    return status;
+    const mpi *m = comm->backend;
+    for (size_t k = 0, piece = 0; k < m->requests.len; k++) {
+        const tg_transfer *x = &t[m->of.data[k]];
+        piece = k && m->of.data[k] == m->of.data[k - 1] ? piece + 1 : 0;
+        if (x->send) continue;
+        const size_t left = x->bytes - piece * tg_mpi_piece, want = left < tg_mpi_piece ? left : tg_mpi_piece;
+        int error = 0, got = 0;
+        MPI_Error_class(m->statuses.data[k].MPI_ERROR, &error);
+        const bool longer = error == MPI_ERR_TRUNCATE;
+        MPI_Get_count(&m->statuses.data[k], MPI_BYTE, &got);
+        if (!longer && (size_t)got == want) continue;
+        return tg_fail(
+            TENG_STATE,
+            "rank %d waits for %zu bytes from rank %d in %s, and %s came: their collectives differ "
+            "(parallel.check=true says where)",
+            comm->rank, x->bytes, x->peer, comm->call, longer ? "more" : "fewer");
+    }
+    return TENG_OK;
 }
 
 static teng_status wait_all(tg_comm *comm, const tg_transfer *t, int n)
 {
     mpi *m = comm->backend;
     const double began = tg_clock_seconds();
-    double looked = began;
+    double looked = began, warn = 0;
+    if (!tg_vec_reserve(&m->statuses, m->requests.len)) return TENG_MEMORY;
+    for (size_t k = 0; k < m->requests.len; k++)
+        m->statuses.data[k].MPI_ERROR = MPI_SUCCESS; /* set only when a call fails */
     for (int64_t spins = 0;; spins++) {
         int flag = 0;
-        const int code = MPI_Testall((int)m->requests.len, m->requests.data, &flag, MPI_STATUSES_IGNORE);
-        if (code != MPI_SUCCESS) return failed(code, comm->doing);
-        if (flag) return TENG_OK;
+        const int code = MPI_Testall((int)m->requests.len, m->requests.data, &flag, m->statuses.data);
+        if (code != MPI_SUCCESS) {
+            TG_TRY(want_sizes(comm, t));
+            return failed(code, comm->call);
+        }
+        if (flag) return want_sizes(comm, t);
         const double now = tg_clock_seconds();
         if (now - began < SPIN_SECONDS) {
             if (spins % 16 == 15) sched_yield(); /* the core may be shared */
@@ -182,7 +241,7 @@ static teng_status wait_all(tg_comm *comm, const tg_transfer *t, int n)
         nanosleep(&(struct timespec){0, 30000}, NULL);
         if (now - looked < LOOK_MS * 1e-3) continue;
         looked = now;
-        TG_TRY(look(comm, began, t, n));
+        TG_TRY(look(comm, began, &warn, t, n));
     }
 }
 
@@ -211,18 +270,27 @@ static teng_status send_later(tg_comm *comm, int peer, int tag, void *data, size
     return status;
 }
 
-const tg_comm_ops tg_comm_mpi = {"mpi", open_mpi, close_mpi, transfer, send_later};
+const tg_comm_ops tg_comm_mpi = {"mpi", open_mpi, close_mpi, abort_mpi, transfer, send_later};
 
+/* "Open MPI v4.1.4", "MPICH 4.0.2": MPI's own text begins "Open MPI v4.1.4, package: …" and "MPICH
+ * Version:\t4.0.2\n…". */
 bool tg_comm_has_mpi(const char **text)
 {
     static char version[MPI_MAX_LIBRARY_VERSION_STRING];
+    static const char mpich[] = "MPICH Version:";
     int n = 0;
     MPI_Get_library_version(version, &n);
     version[strcspn(version, ",\n")] = 0;
+    if (strncmp(version, mpich, sizeof mpich - 1) == 0) {
+        char *number = version + sizeof mpich - 1;
+        number += strspn(number, " \t");
+        memmove(version + 6, number, strlen(number) + 1);
+    }
     *text = version;
     return true;
 }
 #else
+size_t tg_mpi_piece;
 static teng_status no_mpi(tg_comm *comm)
 {
     (void)comm;

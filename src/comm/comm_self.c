@@ -30,4 +30,4 @@ static teng_status send_later(tg_comm *comm, int peer, int tag, void *data, size
     return transfer(comm, NULL, 1);
 }
 
-const tg_comm_ops tg_comm_self = {"self", open_self, close_self, transfer, send_later};
+const tg_comm_ops tg_comm_self = {"self", open_self, close_self, close_self, transfer, send_later};

@@ -3,6 +3,7 @@
  * made directly waits until all that was posted before is done: every rank then communicates in the same
  * order, and only one thread at a time talks to the backend.
  */
+#include "base/clock.h"
 #include "base/fail.h"
 #include "base/mem.h"
 #include "base/thread.h"
@@ -94,21 +95,32 @@ teng_status tg_comm_wait(tg_comm *comm, tg_ticket ticket)
 {
     struct tg_comm_thread *t = comm->thread;
     if (!ticket || !t) return ticket ? TENG_OK : teng_error_status();
+    const double began = tg_clock_seconds();
     pthread_mutex_lock(&t->lock);
     while (t->done < ticket)
         pthread_cond_wait(&t->changed, &t->lock);
     const tg_error error = t->error;
     pthread_mutex_unlock(&t->lock);
+    comm->times.exposed += tg_clock_seconds() - began;
     return error.status == TENG_OK ? TENG_OK : tg_error_give(&error);
+}
+
+bool tg_comm_on_thread(const tg_comm *comm)
+{
+    struct tg_comm_thread *t = comm->thread;
+    if (!t) return false;
+    pthread_mutex_lock(&t->lock);
+    const bool own = t->running && pthread_equal(t->self, pthread_self());
+    pthread_mutex_unlock(&t->lock);
+    return own;
 }
 
 teng_status tg_comm_drain(tg_comm *comm)
 {
     struct tg_comm_thread *t = comm->thread;
-    if (!t) return TENG_OK;
+    if (!t || tg_comm_on_thread(comm)) return TENG_OK;
     pthread_mutex_lock(&t->lock);
-    const bool own = t->running && pthread_equal(t->self, pthread_self());
     const tg_ticket last = t->posted;
     pthread_mutex_unlock(&t->lock);
-    return own || !last ? TENG_OK : tg_comm_wait(comm, last);
+    return last ? tg_comm_wait(comm, last) : TENG_OK;
 }

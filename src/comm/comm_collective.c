@@ -1,0 +1,334 @@
+/*
+ * Collectives made of pairwise transfers: each rank sends every other one exactly the part that it needs, so
+ * an all_reduce moves 2 (n - 1) / n of its bytes, as a ring does, in two rounds. Sums are made by the owner
+ * of a piece in the order of the ranks: the same bits every time and on every rank. Not here: how messages
+ * travel (comm_mpi.c).
+ */
+#include "base/fail.h"
+#include "base/mem.h"
+#include "comm/comm_impl.h"
+#include "tensor/desc.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    SMALL = 2048,    /* elements: below, all send all */
+    BLOCK = 8 << 20, /* elements that are reduced at once, which bounds the scratch */
+};
+
+/* What each member sends each other, in bytes: [4][g->n] in comm->lists. */
+typedef struct parts {
+    size_t *in_at, *in_bytes, *out_at, *out_bytes;
+} parts;
+static parts parts_of(tg_group *g)
+{
+    size_t *l = g->comm->lists;
+    const size_t n = (size_t)g->n;
+    return (parts){l, l + n, l + 2 * n, l + 3 * n};
+}
+
+/* The own part is copied. */
+static teng_status trade(tg_group *g, const char *in, char *out)
+{
+    const parts p = parts_of(g);
+    tg_transfer *t = g->comm->transfers.data; /* room for two a rank */
+    int n = 0;
+    for (int k = 1; k < g->n; k++) { /* the next rank first: not all to the same one */
+        const int to = (g->index + k) % g->n, from = (g->index - k + g->n) % g->n;
+        if (p.in_bytes[to])
+            t[n++] = (tg_transfer){g->ranks[to], TG_TAG_COLLECTIVE, true,
+                                   (void *)(uintptr_t)(in + p.in_at[to]), p.in_bytes[to]};
+        if (p.out_bytes[from])
+            t[n++] = (tg_transfer){g->ranks[from], TG_TAG_COLLECTIVE, false, out + p.out_at[from],
+                                   p.out_bytes[from]};
+        g->comm->bytes[g->axes] += p.in_bytes[to];
+    }
+    const int me = g->index;
+    if (p.in_bytes[me] && out + p.out_at[me] != in + p.in_at[me])
+        memmove(out + p.out_at[me], in + p.in_at[me], p.in_bytes[me]);
+    return tg_comm_transfer(g->comm, t, n);
+}
+
+/* ---- reductions ---- */
+#define FOLD(TYPE, EXPR)                                                                                     \
+    do {                                                                                                     \
+        TYPE *a = acc;                                                                                       \
+        const TYPE *b = from;                                                                                \
+        for (int64_t i = 0; i < n; i++)                                                                      \
+            a[i] = EXPR;                                                                                     \
+    } while (0)
+#define FOLD_TYPE(TYPE)                                                                                      \
+    do {                                                                                                     \
+        if (op == TG_REDUCE_SUM)                                                                             \
+            FOLD(TYPE, (TYPE)(a[i] + b[i]));                                                                 \
+        else if (op == TG_REDUCE_MAX)                                                                        \
+            FOLD(TYPE, a[i] > b[i] || a[i] != a[i] ? a[i] : b[i]);                                           \
+        else                                                                                                 \
+            FOLD(TYPE, a[i] < b[i] || a[i] != a[i] ? a[i] : b[i]);                                           \
+    } while (0)
+
+static void fold(tg_reduce op, teng_dtype dtype, void *acc, const void *from, int64_t n)
+{
+    switch (dtype) {
+    case TENG_F32:
+        FOLD_TYPE(float);
+        break;
+    case TENG_F64:
+        FOLD_TYPE(double);
+        break;
+    case TENG_I32:
+        FOLD_TYPE(int32_t);
+        break;
+    case TENG_I64:
+        FOLD_TYPE(int64_t);
+        break;
+    default:
+        FOLD_TYPE(uint64_t);
+        break;
+    }
+}
+
+/* out[n] = the members' rows [members][n] folded in their order; 16-bit values in f32. */
+static void fold_rows(tg_reduce op, teng_dtype dtype, const char *rows, int members, void *out, int64_t n)
+{
+    const size_t row = (size_t)n * (size_t)teng_dtype_size(dtype);
+    if (dtype != TENG_BF16 && dtype != TENG_F16) {
+        memcpy(out, rows, row);
+        for (int m = 1; m < members; m++)
+            fold(op, dtype, out, rows + (size_t)m * row, n);
+        return;
+    }
+    enum { TILE = 1024 };
+    float acc[TILE], one[TILE];
+    for (int64_t at = 0; at < n; at += TILE) {
+        const int64_t k = n - at < TILE ? n - at : TILE;
+        tg_convert(TENG_F32, acc, dtype, rows + 2 * at, k);
+        for (int m = 1; m < members; m++) {
+            tg_convert(TENG_F32, one, dtype, rows + (size_t)m * row + 2 * at, k);
+            fold(op, TENG_F32, acc, one, k);
+        }
+        tg_convert(dtype, (char *)out + 2 * at, TENG_F32, acc, k);
+    }
+}
+
+static teng_status want_number(teng_dtype dtype)
+{
+    if (dtype == TENG_F32 || dtype == TENG_F64 || dtype == TENG_BF16 || dtype == TENG_F16 ||
+        dtype == TENG_I32 || dtype == TENG_I64 || dtype == TENG_U64)
+        return TENG_OK;
+    return tg_fail(TENG_UNSUPPORTED, "ranks cannot reduce %s", teng_dtype_name(dtype));
+}
+
+/* All members' contributions to piece `index` of in, folded into out. begin[i], size[i]: elements of member
+ * i's piece. */
+static teng_status scatter_pieces(tg_group *g, tg_reduce op, teng_dtype dtype, const void *in, void *out,
+                                  const int64_t *begin, const int64_t *size)
+{
+    const size_t e = (size_t)teng_dtype_size(dtype), own = (size_t)size[g->index] * e;
+    const parts p = parts_of(g);
+    char *rows = tg_comm_scratch(g->comm, own * (size_t)g->n + 1);
+    if (!rows) return TENG_MEMORY;
+    for (int i = 0; i < g->n; i++) {
+        p.in_at[i] = (size_t)begin[i] * e;
+        p.in_bytes[i] = (size_t)size[i] * e;
+        p.out_at[i] = own * (size_t)i;
+        p.out_bytes[i] = own;
+    }
+    TG_TRY(trade(g, in, rows));
+    fold_rows(op, dtype, rows, g->n, out, size[g->index]);
+    return TENG_OK;
+}
+
+static teng_status gather_pieces(tg_group *g, size_t element, const void *in, void *out, const int64_t *begin,
+                                 const int64_t *size)
+{
+    const parts p = parts_of(g);
+    for (int i = 0; i < g->n; i++) {
+        p.in_at[i] = 0;
+        p.in_bytes[i] = (size_t)size[g->index] * element;
+        p.out_at[i] = (size_t)begin[i] * element;
+        p.out_bytes[i] = (size_t)size[i] * element;
+    }
+    return trade(g, in, out);
+}
+
+static teng_status reduce_small(tg_group *g, tg_reduce op, teng_dtype dtype, const void *in, void *out,
+                                int64_t n)
+{
+    const size_t bytes = (size_t)n * (size_t)teng_dtype_size(dtype);
+    const parts p = parts_of(g);
+    char *rows = tg_comm_scratch(g->comm, bytes * (size_t)g->n);
+    if (!rows) return TENG_MEMORY;
+    for (int i = 0; i < g->n; i++) {
+        p.in_at[i] = 0;
+        p.in_bytes[i] = p.out_bytes[i] = bytes;
+        p.out_at[i] = bytes * (size_t)i;
+    }
+    TG_TRY(trade(g, in, rows));
+    fold_rows(op, dtype, rows, g->n, out, n);
+    return TENG_OK;
+}
+
+static teng_status reduce_block(tg_group *g, tg_reduce op, teng_dtype dtype, const char *in, char *out,
+                                int64_t n)
+{
+    const size_t e = (size_t)teng_dtype_size(dtype);
+    int64_t *begin = g->comm->cuts, *size = begin + g->n;
+    for (int i = 0; i < g->n; i++)
+        tg_mesh_cut(n, g->n, i, &begin[i], &size[i]);
+    char *own = out + (size_t)begin[g->index] * e;
+    TG_TRY(scatter_pieces(g, op, dtype, in, own, begin, size));
+    return gather_pieces(g, e, own, out, begin, size);
+}
+
+static teng_status reduce_all(tg_group *g, tg_reduce op, teng_dtype dtype, const void *in, void *out,
+                              int64_t n)
+{
+    const size_t e = (size_t)teng_dtype_size(dtype);
+    if (g->n == 1 || n == 0) {
+        if (in != out) memcpy(out, in, (size_t)n * e);
+        return TENG_OK;
+    }
+    if (n <= SMALL) return reduce_small(g, op, dtype, in, out, n);
+    for (int64_t at = 0; at < n; at += BLOCK)
+        TG_TRY(reduce_block(g, op, dtype, (const char *)in + (size_t)at * e, (char *)out + (size_t)at * e,
+                            n - at < BLOCK ? n - at : BLOCK));
+    return TENG_OK;
+}
+
+teng_status tg_comm_all_reduce(tg_group *g, tg_reduce op, teng_dtype dtype, const void *in, void *out,
+                               int64_t n)
+{
+    static const char *const names[] = {"sum", "maximum", "minimum"};
+    TG_TRY(want_number(dtype));
+    TG_TRY(tg_comm_enter(g, "all_reduce: %s of %lld %s", names[op], (long long)n, teng_dtype_name(dtype)));
+    return tg_comm_leave(g, reduce_all(g, op, dtype, in, out, n));
+}
+
+/* Where each member's piece begins, in comm->cuts. */
+static const int64_t *begins(tg_group *g, const int64_t *counts)
+{
+    int64_t at = 0;
+    for (int i = 0; i < g->n; at += counts[i++])
+        g->comm->cuts[i] = at;
+    return g->comm->cuts;
+}
+
+/* "4 (2 + 2)": what a collective of pieces is called. */
+static char *counts_text(char *buf, size_t size, const tg_group *g, const int64_t *counts)
+{
+    long long total = 0;
+    for (int i = 0; i < g->n; i++)
+        total += counts[i];
+    size_t at = (size_t)snprintf(buf, size, "%lld (", total);
+    for (int i = 0; i < g->n && at + 24 < size; i++)
+        at += (size_t)snprintf(buf + at, size - at, "%s%lld", i ? " + " : "", (long long)counts[i]);
+    snprintf(buf + at, size - at, ")");
+    return buf;
+}
+
+teng_status tg_comm_reduce_scatter(tg_group *g, teng_dtype dtype, const void *in, void *out,
+                                   const int64_t *counts)
+{
+    char text[128];
+    TG_TRY(want_number(dtype));
+    TG_TRY(tg_comm_enter(g, "reduce_scatter: sum of %s %s", counts_text(text, sizeof text, g, counts),
+                         teng_dtype_name(dtype)));
+    return tg_comm_leave(g, scatter_pieces(g, TG_REDUCE_SUM, dtype, in, out, begins(g, counts), counts));
+}
+
+teng_status tg_comm_all_gather(tg_group *g, teng_dtype dtype, const void *in, void *out,
+                               const int64_t *counts)
+{
+    char text[128];
+    TG_TRY(tg_comm_enter(g, "all_gather of %s %s", counts_text(text, sizeof text, g, counts),
+                         teng_dtype_name(dtype)));
+    return tg_comm_leave(
+        g, gather_pieces(g, (size_t)teng_dtype_size(dtype), in, out, begins(g, counts), counts));
+}
+
+teng_status tg_comm_all_to_all(tg_group *g, teng_dtype dtype, const void *in, const int64_t *send_counts,
+                               void *out, const int64_t *receive_counts)
+{
+    const size_t e = (size_t)teng_dtype_size(dtype);
+    TG_TRY(tg_comm_enter(g, "all_to_all of %s", teng_dtype_name(dtype)));
+    const parts p = parts_of(g);
+    size_t in_at = 0, out_at = 0;
+    for (int i = 0; i < g->n; i++) {
+        p.in_at[i] = in_at;
+        in_at += p.in_bytes[i] = (size_t)send_counts[i] * e;
+        p.out_at[i] = out_at;
+        out_at += p.out_bytes[i] = (size_t)receive_counts[i] * e;
+    }
+    return tg_comm_leave(g, trade(g, in, out));
+}
+
+teng_status tg_comm_broadcast(tg_group *g, int root, void *data, size_t bytes)
+{
+    TG_TRY(tg_comm_enter(g, "broadcast of %zu bytes from rank %d", bytes, g->ranks[root]));
+    const parts p = parts_of(g);
+    const bool mine = g->index == root;
+    for (int i = 0; i < g->n; i++) {
+        p.in_at[i] = p.out_at[i] = 0;
+        p.in_bytes[i] = mine && i != root ? bytes : 0;
+        p.out_bytes[i] = i == root && !mine ? bytes : 0;
+    }
+    return tg_comm_leave(g, trade(g, data, data));
+}
+
+teng_status tg_comm_barrier(tg_group *g)
+{
+    int32_t here = 1;
+    TG_TRY(tg_comm_enter(g, "barrier"));
+    return tg_comm_leave(g, reduce_all(g, TG_REDUCE_SUM, TENG_I32, &here, &here, 1));
+}
+
+/* ---- messages: pairs of ranks know of each other, so they are not compared ---- */
+static teng_status message(tg_group *g, const tg_transfer *t, int n)
+{
+    const bool check = g->comm->check;
+    g->comm->check = false;
+    char to[32] = "", from[32] = "";
+    for (int i = 0; i < n; i++)
+        snprintf(t[i].send ? to : from, sizeof to, " %s rank %d", t[i].send ? "to" : "from", t[i].peer);
+    teng_status status = tg_comm_enter(g, "message of %zu bytes%s%s", t[0].bytes, from, to);
+    g->comm->check = check;
+    if (status == TENG_OK) status = tg_comm_transfer(g->comm, t, n);
+    return tg_comm_leave(g, status);
+}
+
+teng_status tg_comm_exchange(tg_group *g, int to, const void *send, size_t send_bytes, int from,
+                             void *receive, size_t receive_bytes)
+{
+    tg_transfer t[2];
+    int n = 0;
+    TG_TRY(tg_comm_drain(g->comm));
+    if (to == g->index && from == to) {
+        memmove(receive, send, send_bytes);
+        return TENG_OK;
+    }
+    if (from >= 0) t[n++] = (tg_transfer){g->ranks[from], TG_TAG_EXCHANGE, false, receive, receive_bytes};
+    if (to >= 0) {
+        t[n++] = (tg_transfer){g->ranks[to], TG_TAG_EXCHANGE, true, (void *)(uintptr_t)send, send_bytes};
+        g->comm->bytes[g->axes] += send_bytes;
+    }
+    return n ? message(g, t, n) : TENG_OK;
+}
+
+teng_status tg_comm_send(tg_group *g, int to, int tag, const void *data, size_t bytes)
+{
+    TG_TRY(tg_comm_drain(g->comm));
+    void *copy = tg_alloc(bytes + 1);
+    if (!copy) return TENG_MEMORY;
+    memcpy(copy, data, bytes);
+    g->comm->bytes[g->axes] += bytes;
+    return g->comm->ops->send_later(g->comm, g->ranks[to], TG_TAG_MESSAGE + tag, copy, bytes);
+}
+
+teng_status tg_comm_receive(tg_group *g, int from, int tag, void *data, size_t bytes)
+{
+    TG_TRY(tg_comm_drain(g->comm));
+    const tg_transfer t = {g->ranks[from], TG_TAG_MESSAGE + tag, false, data, bytes};
+    return message(g, &t, 1);
+}
