@@ -3,6 +3,7 @@
 set -eu
 . "$(dirname "$0")/cli_common.sh"
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive OMPI_MCA_btl_vader_single_copy_mechanism=none
+export ASAN_OPTIONS=detect_leaks=0 # MPI's own libraries leave some
 
 run 0 version
 usage '--n is missing' launch version
