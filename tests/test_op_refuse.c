@@ -7,6 +7,8 @@
 
 #include "base/mem.h"
 #include "device/cpu_isa.h"
+#include "op/add_positions/add_positions.h"
+#include "op/dropout/dropout.h"
 #include "op/embedding/embedding.h"
 #include "op/linear_cross_entropy/linear_cross_entropy.h"
 #include "op/op_list.h"
@@ -24,6 +26,8 @@ static const tg_rope_positions_attr
     moved = {{.theta = 1e4, .offset = 3}, 9}, no_room = {{.theta = 1e4}, 0},
     grown = {{.theta = 1e4, .type = TENG_ROPE_DYNAMIC, .factor = 2, .original_max_position = 8}, 9};
 static const teng_attention_options all_see_all = {0, 0, 0}, window_of_4 = {1, 4, 0};
+static const tg_add_positions_attr all_rows = {{0, 0, 0}};
+static const teng_rope_options apart = {.theta = 1e4, .turn = -1};
 static const teng_rope_options odd = {.theta = 1e4, .rotary_dim = 7}, cold = {.theta = 0},
                                early = {.theta = 1e4, .offset = -1}, unscaled = {.theta = 1e4, .type = 1},
                                bands = {.theta = 1e4,
@@ -61,7 +65,7 @@ static const refusal list[] = {
      "2 elements from 3 on leave axis 1 of x, which is f32[3,4]"},
     {&tg_op_slice, &(tg_slice_attr){2, 0, 1}, 1, {D(F32, 2, 3, 4)}, "axis 2 is outside x, which is f32[3,4]"},
     {&tg_op_slice_grad,
-     &(tg_slice_attr){0, 3, 5},
+     &(tg_slice_grad_attr){.slice = {0, 3, 5}},
      1,
      {D(F32, 1, 3)},
      "x is f32[3]; from 3 on it leaves the 5 elements of axis 0"},
@@ -146,15 +150,31 @@ static const refusal list[] = {
      {D(F32, 2, 9, 4), D(I32, 1, 9), D(F32, 1, 1)},
      "valid is f32[1]; it must be an f32 scalar"},
     {&tg_op_add_positions,
-     NULL,
+     &all_rows,
      2,
      {D(F32, 3, 2, 300, 4), D(F32, 2, 256, 4)},
      "sequence 300 is longer than the 256 positions: "},
     {&tg_op_add_positions,
-     NULL,
+     &all_rows,
      2,
      {D(F32, 3, 2, 3, 4), D(F32, 2, 256, 5)},
      "x is f32[2,3,4] and table is f32[256,5]; table must be [positions, 4]"},
+    {&tg_op_add_positions,
+     &(const tg_add_positions_attr){{9, 2, 20}},
+     2,
+     {D(F32, 3, 2, 4, 4), D(F32, 2, 20, 4)},
+     "2 rows from 9 on and 2 from 20 on leave the 20 positions"},
+    {&tg_op_dropout,
+     &(const tg_dropout_attr){.p = 0.5, .whole = {2, {4, 9}}, .begin = {2, {2, 0}}},
+     2,
+     {D(F32, 2, 3, 9), D(U64, 1, 2)},
+     "x is f32[3,9]; as a shard it leaves the whole"},
+    {&tg_op_slice_grad,
+     &(const tg_slice_grad_attr){{0, 1, 9}, 2, 2},
+     1,
+     {D(F32, 2, 4, 3)},
+     "from 1 on and from its element 2 on at 2 it leaves the 9 elements of axis 0"},
+    {&tg_op_rope, &apart, 1, {D(F32, 4, 1, 2, 3, 8)}, "rope turn is -1, later 0, length 0"},
     {&tg_op_rope,
      &odd,
      1,

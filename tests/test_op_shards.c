@@ -8,11 +8,15 @@
 #include "graph/graph.h"
 #include "graph/op_table.h"
 #include "mesh/mesh.h"
+#include "op/add_positions/add_positions.h"
 #include "op/builtin_cases.h"
+#include "op/dropout/dropout.h"
 #include "op/embedding/embedding.h"
 #include "op/linear_cross_entropy/linear_cross_entropy.h"
 #include "op/op_list.h"
+#include "op/slice/slice.h"
 #include "tensor/desc.h"
+#include "teng/ops.h"
 
 #include "cmocka_all.h"
 
@@ -166,12 +170,128 @@ static void test_uneven_vocabulary(void **state)
     tg_free(dtable);
 }
 
+/* ---- sequences in pairs of pieces ---- */
+enum { B = 2, INNER = 6 };
+
+/* Row t of the whole that row r of the rank is. */
+static int64_t pair_row(int64_t t, int64_t parts, int64_t rank, int64_t r)
+{
+    const int64_t piece = t / (2 * parts);
+    return r < piece ? rank * piece + r : (2 * parts - 1 - rank) * piece + r - piece;
+}
+
+/* Rows first … first + n - 1 of the rank's rows of x [B, t, INNER]. */
+static double *own_rows(const double *x, int64_t t, int64_t parts, int64_t rank, int64_t first, int64_t n)
+{
+    double *own = tg_alloc(sizeof *own * (size_t)(B * n * INNER));
+    for (int64_t b = 0; b < B; b++)
+        for (int64_t r = 0; r < n; r++)
+            memcpy(own + (b * n + r) * INNER, x + (b * t + pair_row(t, parts, rank, first + r)) * INNER,
+                   sizeof *own * INNER);
+    return own;
+}
+
+/* Each rank, and each of `halves` ranks among which its rows are split again, computes its rows of the
+ * whole. x is [B, t, INNER] under the dimensions of `whole`; other: the second operand, or NULL. */
+static void check_pair(const teng_op_spec *op, const void *attr, const teng_desc *whole, const double *other,
+                       int64_t parts, int64_t halves)
+{
+    const int64_t t = whole[0].dims[1], n = t / parts;
+    const int n_in = other ? 2 : 1;
+    double *x = draw("x", B * t * INNER), *y, *mine;
+    void *own = tg_calloc(1, op->attr_size);
+    run(op, attr, n_in, whole, (const double *[]){x, other}, &y);
+    for (int64_t rank = 0; rank < parts; rank++)
+        for (int64_t half = 0; half < halves; half++) {
+            const teng_place split[] = {1, TENG_REPLICATED};
+            teng_desc local[] = {whole[0], whole[1]};
+            int64_t first, rows;
+            memcpy(own, attr, op->attr_size);
+            teng_op_call call = {.op = op, .attr = attr, .n_in = n_in, .in = local};
+            op->localize_pair(&call, split, split, parts, rank, own);
+            local[0].dims[1] = n;
+            void *before = tg_calloc(1, op->attr_size);
+            memcpy(before, own, op->attr_size);
+            call.attr = before;
+            if (halves > 1) op->localize(&call, split, split, halves, half, own);
+            tg_free(before);
+            tg_mesh_cut(n, halves, half, &first, &rows);
+            local[0].dims[1] = rows;
+            double *want = own_rows(y, t, parts, rank, first, rows),
+                   *in = own_rows(x, t, parts, rank, first, rows);
+            run(op, own, n_in, local, (const double *[]){in, other}, &mine);
+            same(mine, want, B * rows * INNER);
+            tg_free(want);
+            tg_free(in);
+            tg_free(mine);
+        }
+    tg_free(own);
+    tg_free(x);
+    tg_free(y);
+}
+
+static void test_pairs(void **state)
+{
+    (void)state;
+    static const teng_rope_options rope = {
+        .theta = 100, .type = TENG_ROPE_DYNAMIC, .factor = 2, .original_max_position = 8};
+    static const tg_add_positions_attr all = {{0, 0, 0}};
+    static const tg_dropout_attr drop = {.p = 0.5, .stream = 3};
+    const double rng[] = {77, 5};
+    for (int64_t parts = 1; parts <= 4; parts++)
+        for (int64_t halves = 1; halves <= 4; halves++) {
+            const int64_t t = parts * 6;
+            const teng_desc heads[] = {tg_desc_make(TENG_F32, 4, (int64_t[]){B, t, 1, INNER}), {0}};
+            const teng_desc rows[] = {tg_desc_make(TENG_F32, 3, (int64_t[]){B, t, INNER}),
+                                      tg_desc_make(TENG_F32, 2, (int64_t[]){t + 2, INNER})};
+            const teng_desc drops[] = {rows[0], tg_desc_make(TENG_U64, 1, (int64_t[]){2})};
+            double *table = draw("positions", (t + 2) * INNER);
+            check_pair(&tg_op_rope, &rope, heads, NULL, parts, halves);
+            check_pair(&tg_op_add_positions, &all, rows, table, parts, halves);
+            check_pair(&tg_op_dropout, &drop, drops, rng, parts, halves);
+            tg_free(table);
+        }
+}
+
+/* The ranks' gradients of a table of positions sum to the whole one. */
+static void test_pair_of_slice_grad(void **state)
+{
+    (void)state;
+    enum { T = 24, P = 30 };
+    const tg_slice_grad_attr whole = {{0, 2, P}, 0, 0};
+    const teng_desc desc = tg_desc_make(TENG_F32, 2, (int64_t[]){T, INNER});
+    double *dy = draw("dy", T * INNER), *want, *part, in[T * INNER];
+    run(&tg_op_slice_grad, &whole, 1, &desc, (const double *[]){dy}, &want);
+    for (int64_t parts = 1; parts <= 4; parts++) {
+        double sum[P * INNER] = {0};
+        teng_desc local = desc;
+        local.dims[0] = T / parts;
+        for (int64_t rank = 0; rank < parts; rank++) {
+            const teng_op_call call = {.attr = &whole, .n_in = 1, .in = &desc};
+            tg_slice_grad_attr own = whole;
+            tg_op_slice_grad.localize_pair(&call, (teng_place[]){0}, (teng_place[]){TENG_PARTIAL}, parts,
+                                           rank, &own);
+            for (int64_t r = 0; r < T / parts; r++)
+                memcpy(in + r * INNER, dy + pair_row(T, parts, rank, r) * INNER, sizeof *in * INNER);
+            run(&tg_op_slice_grad, &own, 1, &local, (const double *[]){in}, &part);
+            for (int i = 0; i < P * INNER; i++)
+                sum[i] += part[i];
+            tg_free(part);
+        }
+        same(sum, want, P * INNER);
+    }
+    tg_free(dy);
+    tg_free(want);
+}
+
 int main(void)
 {
     if (tg_op_register_builtin() != TENG_OK) return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_vocabulary),
         cmocka_unit_test(test_uneven_vocabulary),
+        cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_pair_of_slice_grad),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

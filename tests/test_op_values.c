@@ -183,7 +183,7 @@ static void dropout_draws(void **state)
                               tg_desc_make(TENG_U64, 1, (int64_t[]){2})};
     const uint64_t rng[2] = {0x123456789abcdef0u, 41}, other_step[2] = {rng[0], 42},
                    other_key[2] = {rng[0] + 1, 41};
-    const tg_dropout_attr attr = {0.2, 5}, other_stream = {0.2, 6};
+    const tg_dropout_attr attr = {.p = 0.2, .stream = 5}, other_stream = {.p = 0.2, .stream = 6};
     const int isa = tg_cpu_isa_current();
     run_op(&tg_op_dropout, &attr, isa, 2, desc, (const void *[]){x, rng}, (void *[]){a});
     int kept = 0;
@@ -241,10 +241,11 @@ static void errors_name_input_value_and_limit(void **state)
                  "up is f32[5] and gate is f32[3,5]");
     expect_error(&tg_op_unary_grad, &(tg_unary_attr){99}, 2, (teng_desc[]){f35, f35}, "fn is 99");
     const teng_desc rng = D(TENG_U64, 1, 2);
-    expect_error(&tg_op_dropout, &(tg_dropout_attr){1, 0}, 2, (teng_desc[]){f35, rng},
+    expect_error(&tg_op_dropout, &(tg_dropout_attr){.p = 1}, 2, (teng_desc[]){f35, rng},
                  "p is 1; it must be in [0, 1)");
-    expect_error(&tg_op_dropout, &(tg_dropout_attr){0.5, -1}, 2, (teng_desc[]){f35, rng}, "stream is -1");
-    expect_error(&tg_op_dropout, &(tg_dropout_attr){0.5, 0}, 2, (teng_desc[]){f35, f35},
+    expect_error(&tg_op_dropout, &(tg_dropout_attr){.p = 0.5, .stream = -1}, 2, (teng_desc[]){f35, rng},
+                 "stream is -1");
+    expect_error(&tg_op_dropout, &(tg_dropout_attr){.p = 0.5}, 2, (teng_desc[]){f35, f35},
                  "rng is f32[3,5]; it must be u64[2]");
     expect_error(&tg_op_cast, &(tg_cast_attr){77}, 1, &f35, "to is 77");
     expect_error(&tg_op_fill, &(tg_fill_attr){TENG_F32, {2, {3, -1}}, 0}, 0, NULL,

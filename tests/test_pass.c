@@ -96,30 +96,34 @@ static void casts(void **state)
 static void cse(void **state)
 {
     (void)state;
-    BECOMES("cse",
-            HEAD "input rng u64[2]\n"
-                 "phase forward\n"
-                 "%0 = exp($x) {} : f32[2,6]\n"
-                 "%1 = exp($x) {} : f32[2,6]\n"
-                 "%2 = add(%0, %1) {} : f32[2,6]\n"
-                 "%3 = affine($x) {factor=2, offset=0} : f32[2,6]\n"
-                 "%4 = affine($x) {factor=3, offset=0} : f32[2,6]\n" /* another attribute */
-                 "%5 = dropout($x, $rng) {p=0.5, stream=0} : f32[2,6]\n"
-                 "%6 = dropout($x, $rng) {p=0.5, stream=0} : f32[2,6]\n" /* the same draws */
-                 "phase backward\n"
-                 "%7 = exp($x) {} : f32[2,6]\n" /* another phase: computed anew on purpose */
-                 "output a %2\noutput b %3\noutput c %4\noutput d %5\noutput e %6\noutput f %7\n",
-            HEAD "input rng u64[2]\n"
-                 "phase forward\n"
-                 "%0 = exp($x) {} : f32[2,6]\n"
-                 "%1 = add(%0, %0) {} : f32[2,6]\n"
-                 "%2 = affine($x) {factor=2, offset=0} : f32[2,6]\n"
-                 "%3 = affine($x) {factor=3, offset=0} : f32[2,6]\n"
-                 "%4 = dropout($x, $rng) {p=0.5, stream=0} : f32[2,6]\n"
-                 "phase backward\n"
-                 "%5 = exp($x) {} : f32[2,6]\n"
-                 "output a %1\noutput b %2\noutput c %3\noutput d %4\noutput e %4\noutput f %5\n",
-            "2 changed, 8 -> 6 nodes");
+    BECOMES(
+        "cse",
+        HEAD "input rng u64[2]\n"
+             "phase forward\n"
+             "%0 = exp($x) {} : f32[2,6]\n"
+             "%1 = exp($x) {} : f32[2,6]\n"
+             "%2 = add(%0, %1) {} : f32[2,6]\n"
+             "%3 = affine($x) {factor=2, offset=0} : f32[2,6]\n"
+             "%4 = affine($x) {factor=3, offset=0} : f32[2,6]\n" /* another attribute */
+             "%5 = dropout($x, $rng) {p=0.5, stream=0, whole=[], begin=[], axis=0, turn=0, later=0} : "
+             "f32[2,6]\n"
+             "%6 = dropout($x, $rng) {p=0.5, stream=0, whole=[], begin=[], axis=0, turn=0, later=0} : "
+             "f32[2,6]\n" /* the same draws */
+             "phase backward\n"
+             "%7 = exp($x) {} : f32[2,6]\n" /* another phase: computed anew on purpose */
+             "output a %2\noutput b %3\noutput c %4\noutput d %5\noutput e %6\noutput f %7\n",
+        HEAD
+        "input rng u64[2]\n"
+        "phase forward\n"
+        "%0 = exp($x) {} : f32[2,6]\n"
+        "%1 = add(%0, %0) {} : f32[2,6]\n"
+        "%2 = affine($x) {factor=2, offset=0} : f32[2,6]\n"
+        "%3 = affine($x) {factor=3, offset=0} : f32[2,6]\n"
+        "%4 = dropout($x, $rng) {p=0.5, stream=0, whole=[], begin=[], axis=0, turn=0, later=0} : f32[2,6]\n"
+        "phase backward\n"
+        "%5 = exp($x) {} : f32[2,6]\n"
+        "output a %1\noutput b %2\noutput c %3\noutput d %4\noutput e %4\noutput f %5\n",
+        "2 changed, 8 -> 6 nodes");
 }
 
 static void scales(void **state)

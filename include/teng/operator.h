@@ -143,9 +143,15 @@ struct teng_op_spec {
                   teng_place_rules *rules); /* NULL: only replicated, no_place says why */
     const char *no_place;
     /* Attributes of shard `index` of `parts` under a rule, where they hold sizes or positions; call is the
-     * whole one; NULL: attributes do not change. */
+     * whole one; NULL: attributes do not change. Where several axes split, one after the other, from the
+     * outermost pieces inwards: `call` then is what the axes before have left. */
     void (*localize)(const teng_op_call *call, const teng_place *in, const teng_place *out, int64_t parts,
                      int64_t index, void *attr);
+    /* In its place where a split dimension is one of sequences and the shard has pieces index and
+     * 2·parts - 1 - index of 2·parts equal ones, one behind the other (context parallel); NULL: localize
+     * serves both. */
+    void (*localize_pair)(const teng_op_call *call, const teng_place *in, const teng_place *out,
+                          int64_t parts, int64_t index, void *attr);
     void (*cost)(const teng_op_call *call, teng_cost *cost); /* never NULL */
     int64_t (*view_offset)(const teng_op_call *call); /* of a view of a part: its first byte; NULL: 0 */
     const teng_kernel_table *kernels; /* fastest first; ends with .kernels == NULL; NULL for views */
@@ -201,7 +207,7 @@ typedef struct teng_op_cases {
 } teng_op_cases;
 
 /* ---- plugins: a shared object exports `const teng_plugin *teng_plugin_entry(void)` ---- */
-#define TENG_PLUGIN_ABI 3
+#define TENG_PLUGIN_ABI 4
 typedef struct teng_plugin {
     int abi; /* TENG_PLUGIN_ABI */
     const char *name;

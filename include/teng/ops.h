@@ -160,6 +160,8 @@ typedef struct teng_rope_options {
         beta_slow; /* yarn: turns in original_max_position above which f_i stays, below which it is divided */
     int64_t exact_range;     /* yarn: 1 does not round the range between them to whole dimensions */
     double attention_factor; /* of cos and sin; 0: 1 */
+    int64_t turn, later;     /* turn > 0: row `turn` has position `later`, from which those behind it count */
+    int64_t length;          /* of the whole sequence, for dynamic; 0: offset + T */
 } teng_rope_options;
 TENG_API teng_tensor *teng_rope_at(teng_src at, teng_tensor *x, const teng_rope_options *options);
 #define teng_rope(x, options) teng_rope_at(TENG_HERE, x, options)

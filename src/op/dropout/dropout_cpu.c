@@ -73,10 +73,48 @@ static void dropout_block(const void *ctx, int64_t begin, int64_t end) /* begin:
     }
 }
 
+/* n elements from x[at] on, which are those from `index` on of the whole. */
+static void dropout_run(const teng_kernel_args *a, int64_t at, uint64_t index, int64_t n)
+{
+    const tg_dropout_attr *attr = a->call->attr;
+    const uint64_t *rng = a->in[1], hi = tg_dropout_counter(rng[1], attr->stream);
+    const tg_vu threshold = tg_dropout_threshold(attr->p) - (tg_vu){0};
+    const tg_vf scale = tg_v_set((float)(1 / (1 - attr->p)));
+    while (n > 0) {
+        uint32_t words[4 * DRAW + TG_LANES] = {0}; /* a register may read beyond the drawn ones */
+        const int64_t skip = (int64_t)(index % 4), take = n < 4 * DRAW - skip ? n : 4 * DRAW - skip;
+        uint64_t drawn[2 * DRAW];
+        draw(rng[0], index / 4, hi, drawn);
+        memcpy(words, drawn, sizeof drawn);
+        TG_FLOAT_SWITCH(
+            a->call->in[0].dtype, T, TG_VECTORS(i, len, 0, take) {
+                tg_vu word;
+                memcpy(&word, words + skip + i, sizeof word);
+                const tg_vf kept = tg_v_load_part(T, a->in[0], at + i, len) * scale;
+                tg_v_store_part(T, a->out[0], at + i,
+                                tg_v_select((tg_vi)(word >= threshold), kept, tg_v_set(0.0f)), len);
+            });
+        at += take;
+        index += (uint64_t)take;
+        n -= take;
+    }
+}
+
+static void dropout_shard(const void *ctx, int64_t begin, int64_t end)
+{
+    const teng_kernel_args *a = ctx;
+    for (int64_t at = begin, index, run; at < end; at += run) {
+        tg_dropout_whole(a->call->attr, &a->call->in[0], at, &index, &run);
+        if (run > end - at) run = end - at;
+        dropout_run(a, at, (uint64_t)index, run);
+    }
+}
+
 static teng_status run_dropout(const teng_kernel_args *args)
 {
     const int64_t n = tg_desc_numel(&args->call->out[0]);
-    tg_run_blocks(n, TG_BLOCK, n, dropout_block, args);
+    const tg_dropout_attr *attr = args->call->attr;
+    tg_run_blocks(n, TG_BLOCK, n, attr->whole.n ? dropout_shard : dropout_block, args);
     return TENG_OK;
 }
 

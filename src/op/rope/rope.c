@@ -22,7 +22,8 @@ static const char *const types[] = {"default", "linear", "llama3", "dynamic", "y
         FIELD(rotary_dim, TENG_ATTR_INT, NULL), FIELD(inverse, TENG_ATTR_INT, NULL),                         \
         FIELD(offset, TENG_ATTR_INT, NULL), FIELD(beta_fast, TENG_ATTR_REAL, NULL),                          \
         FIELD(beta_slow, TENG_ATTR_REAL, NULL), FIELD(exact_range, TENG_ATTR_INT, NULL),                     \
-        FIELD(attention_factor, TENG_ATTR_REAL, NULL)
+        FIELD(attention_factor, TENG_ATTR_REAL, NULL), FIELD(turn, TENG_ATTR_INT, NULL),                     \
+        FIELD(later, TENG_ATTR_INT, NULL), FIELD(length, TENG_ATTR_INT, NULL)
 static const teng_attr_field fields[] = {FIELDS, {0}};
 static const teng_attr_field positions_fields[] = {
     FIELDS, {"room", TENG_ATTR_INT, offsetof(tg_rope_positions_attr, room), NULL}, {0}};
@@ -79,6 +80,9 @@ static teng_status infer(teng_op_call *call)
     TG_TRY(infer_x(call, o));
     if (o->offset < 0)
         return tg_fail(TENG_INVALID, "rope offset is %lld; positions count from 0", (long long)o->offset);
+    if (o->turn < 0 || o->later < 0 || o->length < 0)
+        return tg_fail(TENG_INVALID, "rope turn is %lld, later %lld, length %lld; none may be negative",
+                       (long long)o->turn, (long long)o->later, (long long)o->length);
     return TENG_OK;
 }
 
@@ -87,9 +91,10 @@ static teng_status infer_positions(teng_op_call *call)
     const tg_rope_positions_attr *a = call->attr;
     TG_TRY(infer_x(call, &a->rope));
     TG_TRY(tg_want_positions(call, 1, call->in[0].dims[1]));
-    if (a->rope.offset || a->rope.inverse)
-        return tg_fail(TENG_INVALID, "rope offset is %lld, inverse %lld; with positions given both must be 0",
-                       (long long)a->rope.offset, (long long)a->rope.inverse);
+    if (a->rope.offset || a->rope.inverse || a->rope.turn)
+        return tg_fail(TENG_INVALID,
+                       "rope offset is %lld, inverse %lld, turn %lld; with positions given all must be 0",
+                       (long long)a->rope.offset, (long long)a->rope.inverse, (long long)a->rope.turn);
     if (a->room < 1)
         return tg_fail(TENG_INVALID, "room is %lld positions; it must be positive", (long long)a->room);
     if (a->rope.type == TENG_ROPE_DYNAMIC && a->room > a->rope.original_max_position)
@@ -109,13 +114,36 @@ static teng_status grad(teng_grad_ctx *ctx)
     return ctx->in_grad[0] ? TENG_OK : teng_error_status();
 }
 
-/* Batch and heads; a shard of the sequence would count its positions from the wrong row. */
 static void place(const teng_op_call *call, teng_place_rules *rules)
 {
     (void)call;
-    teng_place_add(rules, &(teng_place){0}, &(teng_place){0});
-    teng_place_add(rules, &(teng_place){2}, &(teng_place){2});
+    for (teng_place d = 0; d < 3; d++) /* batch, sequence, heads */
+        teng_place_add(rules, &d, &d);
     teng_place_add(rules, &(teng_place){TENG_PARTIAL}, &(teng_place){TENG_PARTIAL});
+}
+
+static void take_rows(const teng_op_call *call, tg_row_map rows, teng_rope_options *o)
+{
+    if (!o->length) o->length = o->offset + call->in[0].dims[1];
+    o->offset = rows.begin;
+    o->turn = rows.turn;
+    o->later = rows.later;
+}
+
+static void localize(const teng_op_call *call, const teng_place *in, const teng_place *out, int64_t parts,
+                     int64_t index, void *attr)
+{
+    const tg_row_map rows = tg_rope_rows(attr);
+    (void)out;
+    if (in[0] == 1) take_rows(call, tg_row_map_cut(rows, call->in[0].dims[1], parts, index), attr);
+}
+
+static void localize_pair(const teng_op_call *call, const teng_place *in, const teng_place *out,
+                          int64_t parts, int64_t index, void *attr)
+{
+    const tg_row_map rows = tg_rope_rows(attr);
+    (void)out;
+    if (in[0] == 1) take_rows(call, tg_row_map_pair(rows, call->in[0].dims[1], parts, index), attr);
 }
 
 static void place_positions(const teng_op_call *call, teng_place_rules *rules)
@@ -150,7 +178,9 @@ const teng_op_spec tg_op_rope = {
         "dynamic raises theta where offset + T exceeds original_max_position; yarn divides f_i by factor "
         "below "
         "beta_slow turns, not above beta_fast, and blends by i between (Peng et al. 2023). cos and sin are "
-        "multiplied by attention_factor, by which the inverse then differs.",
+        "multiplied by attention_factor, by which the inverse then differs. turn > 0: row t >= turn has "
+        "position "
+        "later + t - turn; length: of the whole sequence, in the place of offset + T.",
     .min_in = 1,
     .max_in = 1,
     .n_out = 1,
@@ -160,6 +190,8 @@ const teng_op_spec tg_op_rope = {
     .infer = infer,
     .grad = grad,
     .place = place,
+    .localize = localize,
+    .localize_pair = localize_pair,
     .cost = cost,
     .kernels = tg_rope_kernels_tables,
 };

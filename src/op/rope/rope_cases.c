@@ -48,7 +48,9 @@ static teng_status turn(const teng_op_call *call, const teng_rope_options *o, co
                   rotary = o->rotary_dim ? o->rotary_dim : d;
     for (int64_t e = 0; e < tg_desc_numel(x); e++) {
         const int64_t i = e % d, row = e / d / heads % t, half = rotary / 2;
-        const double position = positions ? positions[row] : (double)(row + o->offset);
+        const double position = positions                   ? positions[row]
+                                : o->turn && row >= o->turn ? (double)(row - o->turn + o->later)
+                                                            : (double)(row + o->offset);
         const double angle = position * frequency(o, rotary, i % half, total) * (o->inverse ? -1 : 1);
         const double size = o->attention_factor > 0 ? o->attention_factor : 1;
         if (i < half)
@@ -64,7 +66,7 @@ static teng_status turn(const teng_op_call *call, const teng_rope_options *o, co
 static teng_status reference(const teng_op_call *call, const double *const *in, double *const *out)
 {
     const teng_rope_options *o = call->attr;
-    return turn(call, o, NULL, call->in[0].dims[1] + o->offset, in, out);
+    return turn(call, o, NULL, o->length ? o->length : call->in[0].dims[1] + o->offset, in, out);
 }
 
 static teng_status reference_positions(const teng_op_call *call, const double *const *in, double *const *out)
@@ -93,6 +95,14 @@ static const teng_rope_options plain = {.theta = 10000}, back = {.theta = 10000,
                                        .type = TENG_ROPE_DYNAMIC,
                                        .factor = 2,
                                        .original_max_position = 8},
+                               pair = {.theta = 10000, .offset = 3, .turn = 3, .later = 12},
+                               pair_dynamic = {.theta = 10000,
+                                               .type = TENG_ROPE_DYNAMIC,
+                                               .factor = 2,
+                                               .original_max_position = 8,
+                                               .turn = 4,
+                                               .later = 28,
+                                               .length = 32},
                                yarn4 = {.theta = 10000,
                                         .type = TENG_ROPE_YARN,
                                         .factor = 4,
@@ -118,6 +128,9 @@ static const teng_op_case list[] = {
     {"llama3", &llama3, 1, {TG_X(4, 1, 7, 2, 48)}},
     {"dynamic", &dynamic, 1, {TG_X(4, 1, 7, 2, 32)}},
     {"dynamic, short", &calm, 1, {TG_X(4, 1, 7, 2, 16)}},
+    {"two pieces", &pair, 1, {TG_X(4, 2, 6, 3, 10)}},
+    {"two pieces, dynamic", &pair_dynamic, 1, {TG_X(4, 1, 8, 2, 16)}},
+    {"dynamic, even", &dynamic, 1, {TG_X(4, 1, 8, 2, 16)}},
     {"yarn", &yarn4, 1, {TG_X(4, 1, 7, 2, 48)}},
     {"yarn, exact range", &exact, 1, {TG_X(4, 1, 7, 2, 32)}},
     {"blocks", &plain, 1, {TG_X(4, 2, 40, 4, 66)}},

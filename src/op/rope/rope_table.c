@@ -80,7 +80,8 @@ static bool same(const entry *e, int64_t t, int64_t rotary_dim, const teng_rope_
            p->high_freq_factor == o->high_freq_factor &&
            p->original_max_position == o->original_max_position && p->beta_fast == o->beta_fast &&
            p->beta_slow == o->beta_slow && p->exact_range == o->exact_range &&
-           p->attention_factor == o->attention_factor;
+           p->attention_factor == o->attention_factor && p->turn == o->turn && p->later == o->later &&
+           p->length == o->length;
 }
 
 static entry *create(int64_t t, int64_t rotary_dim, const teng_rope_options *o)
@@ -94,11 +95,13 @@ static entry *create(int64_t t, int64_t rotary_dim, const teng_rope_options *o)
     }
     *e = (entry){.table = {rotary_dim, angles}, .t = t, .options = *o, .angles = angles};
     const int64_t half = rotary_dim / 2;
+    const tg_row_map rows = tg_rope_rows(o);
+    const int64_t length = o->length ? o->length : o->offset + t;
     const double size = o->attention_factor > 0 ? o->attention_factor : 1;
     for (int64_t i = 0; i < half; i++) {
-        const double f = tg_rope_frequency(o, rotary_dim, i, o->offset + t);
+        const double f = tg_rope_frequency(o, rotary_dim, i, length);
         for (int64_t p = 0; p < t; p++) {
-            const double angle = (double)(o->offset + p) * f;
+            const double angle = (double)tg_row_at(&rows, p) * f;
             angles[p * rotary_dim + i] = (float)(size * cos(angle));
             angles[p * rotary_dim + half + i] = (float)(size * sin(angle));
         }

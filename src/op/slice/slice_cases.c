@@ -22,7 +22,9 @@ static void move(const teng_op_call *call, const teng_desc *part, const teng_des
     for (int64_t o = 0; o < outer; o++)
         for (int64_t i = 0; i < n; i++)
             for (int64_t k = 0; k < inner; k++) {
-                const int64_t p = (o * n + i) * inner + k, w = (o * m + a->begin + i) * inner + k;
+                const tg_slice_grad_attr *g = back ? call->attr : NULL;
+                const int64_t row = g && g->turn && i >= g->turn ? g->later + i - g->turn : a->begin + i;
+                const int64_t p = (o * n + i) * inner + k, w = (o * m + row) * inner + k;
                 y[back ? w : p] = x[back ? p : w];
             }
 }
@@ -45,11 +47,19 @@ static const teng_op_case slices[] = {
     {"first", &(tg_slice_attr){0, 2, 1}, 1, {TG_X(2, 3, 7)}},
     {"whole", &(tg_slice_attr){0, 0, 9}, 1, {TG_X(1, 9)}},
 };
+#define BACK(axis, begin, size)                                                                              \
+    &(tg_slice_grad_attr)                                                                                    \
+    {                                                                                                        \
+        {axis, begin, size}, 0, 0                                                                            \
+    }
 static const teng_op_case backs[] = {
-    {"last", &(tg_slice_attr){-1, 3, 11}, 1, {TG_X(3, 2, 5, 5)}},
-    {"middle", &(tg_slice_attr){1, 1, 7}, 1, {TG_X(3, 4, 3, 6)}},
-    {"front", &(tg_slice_attr){0, 0, 6}, 1, {TG_X(2, 2, 7)}},
-    {"whole", &(tg_slice_attr){0, 0, 9}, 1, {TG_X(1, 9)}},
+    {"last", BACK(-1, 3, 11), 1, {TG_X(3, 2, 5, 5)}},
+    {"middle", BACK(1, 1, 7), 1, {TG_X(3, 4, 3, 6)}},
+    {"front", BACK(0, 0, 6), 1, {TG_X(2, 2, 7)}},
+    {"whole", BACK(0, 0, 9), 1, {TG_X(1, 9)}},
+    {"all rows", BACK(0, 0, 4), 1, {TG_X(2, 4, 7)}},
+    {"two pieces", &(tg_slice_grad_attr){{1, 2, 11}, 3, 7}, 1, {TG_X(3, 2, 6, 5)}},
+    {"two pieces to the ends", &(tg_slice_grad_attr){{0, 0, 9}, 1, 6}, 1, {TG_X(2, 4, 5)}},
 };
 
 const teng_op_cases tg_cases_slice = {.op = "slice",

@@ -33,11 +33,20 @@ static teng_status run_slice(const teng_kernel_args *args)
 static teng_status run_back(const teng_kernel_args *args)
 {
     const rows r = rows_of(args->call, &args->call->in[0], &args->call->out[0]);
-    tg_zero_rows(args->out[0], r.whole * r.inner, r.begin * r.inner, r.outer);
-    tg_zero_rows((char *)args->out[0] + (r.begin + r.part) * r.inner, r.whole * r.inner,
-                 (r.whole - r.begin - r.part) * r.inner, r.outer);
-    tg_copy_rows((char *)args->out[0] + r.begin * r.inner, r.whole * r.inner, args->in[0], r.part * r.inner,
-                 r.part * r.inner, r.outer);
+    const tg_slice_grad_attr *a = args->call->attr;
+    const int64_t turn = a->turn ? a->turn : r.part, later = a->turn ? a->later : r.whole;
+    char *y = args->out[0];
+    tg_zero_rows(y, r.whole * r.inner, r.begin * r.inner, r.outer);
+    tg_copy_rows(y + r.begin * r.inner, r.whole * r.inner, args->in[0], r.part * r.inner, turn * r.inner,
+                 r.outer);
+    tg_zero_rows(y + (r.begin + turn) * r.inner, r.whole * r.inner, (later - r.begin - turn) * r.inner,
+                 r.outer);
+    if (!a->turn) return TENG_OK;
+    const int64_t rest = r.part - turn;
+    tg_copy_rows(y + later * r.inner, r.whole * r.inner, (const char *)args->in[0] + turn * r.inner,
+                 r.part * r.inner, rest * r.inner, r.outer);
+    tg_zero_rows(y + (later + rest) * r.inner, r.whole * r.inner, (r.whole - later - rest) * r.inner,
+                 r.outer);
     return TENG_OK;
 }
 

@@ -52,8 +52,8 @@ static teng_status grad(teng_grad_ctx *ctx)
         ctx->in_grad[0] = teng_concat_at(at, ctx->out_grad, n, axis);
         return ctx->in_grad[0] ? TENG_OK : teng_error_status();
     }
-    tg_slice_attr back = {axis, 0, x->dims[axis]};
-    for (int i = 0; i < ctx->n_out; back.begin += a->sizes.v[i++]) {
+    tg_slice_grad_attr back = {.slice = {axis, 0, x->dims[axis]}};
+    for (int i = 0; i < ctx->n_out; back.slice.begin += a->sizes.v[i++]) {
         if (!ctx->out_grad[i]) continue;
         teng_tensor *part = teng_apply(at, &tg_op_slice_grad, &back, 1, &ctx->out_grad[i], NULL);
         ctx->in_grad[0] = ctx->in_grad[0] ? teng_add_at(at, ctx->in_grad[0], part) : part;
