@@ -27,7 +27,7 @@ static const tg_rope_positions_attr
     grown = {{.theta = 1e4, .type = TENG_ROPE_DYNAMIC, .factor = 2, .original_max_position = 8}, 9};
 static const teng_attention_options all_see_all = {0, 0, 0}, window_of_4 = {1, 4, 0};
 static const tg_add_positions_attr all_rows = {{0, 0, 0}};
-static const teng_rope_options apart = {.theta = 1e4, .turn = -1};
+static const teng_rope_options torn = {.theta = 1e4, .turn = -1};
 static const teng_rope_options odd = {.theta = 1e4, .rotary_dim = 7}, cold = {.theta = 0},
                                early = {.theta = 1e4, .offset = -1}, unscaled = {.theta = 1e4, .type = 1},
                                bands = {.theta = 1e4,
@@ -174,7 +174,7 @@ static const refusal list[] = {
      1,
      {D(F32, 2, 4, 3)},
      "from 1 on and from its element 2 on at 2 it leaves the 9 elements of axis 0"},
-    {&tg_op_rope, &apart, 1, {D(F32, 4, 1, 2, 3, 8)}, "rope turn is -1, later 0, length 0"},
+    {&tg_op_rope, &torn, 1, {D(F32, 4, 1, 2, 3, 8)}, "rope turn is -1, later 0, length 0"},
     {&tg_op_rope,
      &odd,
      1,
