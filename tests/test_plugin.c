@@ -109,7 +109,7 @@ static void loading(void **state)
     assert_int_equal(teng_plugin_load(paths[1]), TENG_OK); /* twice is harmless */
     refused(teng_plugin_load("no/such.so"), TENG_IO, "no/such.so");
     refused(teng_plugin_load("libm.so.6"), TENG_FORMAT, "libm.so.6 does not export teng_plugin_entry");
-    refused(teng_plugin_load(paths[2]), TENG_FORMAT, "was built for plugin interface 99, this teng has 3");
+    refused(teng_plugin_load(paths[2]), TENG_FORMAT, "was built for plugin interface 99, this teng has 4");
     refused(teng_plugin_load(paths[3]), TENG_INVALID, "operator unheard_of has no case list");
     refused(teng_plugin_load(paths[4]), TENG_INVALID, "matmul");
     assert_null(teng_op_find("squared_rely"));

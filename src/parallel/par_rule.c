@@ -252,7 +252,9 @@ static void localize(const par *p, const tg_node *node, const tg_placement *in, 
         if (node->op->attr_size) memcpy(whole, attr, node->op->attr_size);
         m->call.attr = node->op->attr_size ? whole : NULL;
         const int64_t parts = p->o->mesh.size[a];
-        if (node->op->localize) node->op->localize(&m->call, place, to, parts, p->coord[a], attr);
+        const bool pair = a == TG_AXIS_CONTEXT && node->op->localize_pair;
+        if (pair) node->op->localize_pair(&m->call, place, to, parts, p->coord[a], attr);
+        if (!pair && node->op->localize) node->op->localize(&m->call, place, to, parts, p->coord[a], attr);
         localize_groups(node, place, parts, attr);
         for (int i = 0; i < node->n_in; i++)
             shrink(p, &m->in[i], &in[i], a);
