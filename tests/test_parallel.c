@@ -58,8 +58,40 @@ static void data_ranks(void **state)
     every("data 4, 2 micro-batches", (par_case){.size = {[TG_AXIS_DATA] = 4}, .micro_batches = 2}, DENSE);
 }
 
+static void zero(void **state)
+{
+    (void)state;
+    for (int level = 1; level <= 3; level++) {
+        every("ZeRO, data 3", (par_case){.size = {[TG_AXIS_DATA] = 3}, .zero = level, .rows = 9}, DENSE);
+        every("ZeRO, data 2, 2 micro-batches",
+              (par_case){.size = {[TG_AXIS_DATA] = 2}, .zero = level, .micro_batches = 2}, DENSE);
+    }
+}
+
+static void tensor_ranks(void **state)
+{
+    (void)state;
+    every("tensor 2", (par_case){.size = {[TG_AXIS_TENSOR] = 2}}, DENSE);
+    every("tensor 2, sequence", (par_case){.size = {[TG_AXIS_TENSOR] = 2}, .sequence = true}, DENSE);
+    every("tensor 4", (par_case){.size = {[TG_AXIS_TENSOR] = 4}}, DENSE);
+    every("tensor 4, sequence", (par_case){.size = {[TG_AXIS_TENSOR] = 4}, .sequence = true}, DENSE);
+}
+
+static void tensor_and_data(void **state)
+{
+    (void)state;
+    for (int level = 0; level <= 3; level++)
+        every("tensor 2, sequence, data 2, ZeRO",
+              (par_case){.size = {[TG_AXIS_TENSOR] = 2, [TG_AXIS_DATA] = 2},
+                         .sequence = true,
+                         .zero = level,
+                         .micro_batches = 2},
+              DENSE);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(data_ranks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(data_ranks), cmocka_unit_test(zero),
+                                       cmocka_unit_test(tensor_ranks), cmocka_unit_test(tensor_and_data)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
