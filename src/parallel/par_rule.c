@@ -89,6 +89,17 @@ static bool splits_axis(const tg_node *node, teng_place dim)
     return tg_desc_axis(&node->in[0]->desc, axis) == dim;
 }
 
+/* What is still to be paid for an output along the tensor axis: a sum that is put off must be made later, and
+ * a gradient must become as its parameter is. */
+static double output_cost(const par *p, const par_value *y, tg_axis axis, teng_place is, bool partial)
+{
+    const int parts = p->o->mesh.size[axis];
+    const double bytes = (double)tg_desc_bytes(&y->whole), share = (double)(parts - 1) / parts * bytes;
+    if (axis != TG_AXIS_TENSOR) return 0;
+    if (y->aimed && y->aim.on[axis] >= 0) return is == TENG_PARTIAL ? share : is < 0 ? 1e-3 * bytes : 0;
+    return partial && is == TENG_PARTIAL ? 2 * share : 0;
+}
+
 /* Cost of taking the rule along the axis. */
 static double rule_cost(par *p, const tg_node *node, const tg_place_rule *rule, tg_axis axis)
 {
@@ -111,10 +122,7 @@ static double rule_cost(par *p, const tg_node *node, const tg_place_rule *rule, 
         const teng_desc *y = &node->out[o]->desc;
         if (rule->out[o] >= 0 && rule->out[o] < y->ndim && y->dims[rule->out[o]] < p->o->mesh.size[axis])
             return PAR_FORBIDDEN;
-        /* Along the tensor axis a sum that is put off must be made later. */
-        if (partial && axis == TG_AXIS_TENSOR && rule->out[o] == TENG_PARTIAL)
-            cost +=
-                2 * (double)(p->o->mesh.size[axis] - 1) / p->o->mesh.size[axis] * (double)tg_desc_bytes(y);
+        cost += output_cost(p, &p->values.data[node->out[o]->id], axis, rule->out[o], partial);
     }
     return cost;
 }

@@ -6,6 +6,7 @@
 #include "parallel/parallel_impl.h"
 
 #include "base/fail.h"
+#include "op/linear_cross_entropy/linear_cross_entropy.h"
 #include "op/op_list.h"
 #include "op/matmul/matmul.h"
 #include "op/reduce/reduce.h"
@@ -39,15 +40,33 @@ static teng_tensor *valid_of(par *p, teng_tensor *labels, int64_t ignore_index)
     return p->valid = count->out[0];
 }
 
+static bool by_vocabulary(par *p, const tg_node *node)
+{
+    if (node->op != &tg_op_linear_cross_entropy && node->op != &tg_op_linear_cross_entropy_with_grad)
+        return false;
+    return p->split_axes >> TG_AXIS_TENSOR & 1u && par_of(p, node->in[1])->at.on[TG_AXIS_TENSOR] == 0;
+}
+
 static teng_status loss(par *p, const tg_node *node, int labels)
 {
-    teng_tensor *in[8];
-    memcpy(in, node->in, sizeof *in * (size_t)node->n_in);
-    in[node->n_in] = valid_of(p, node->in[labels], *(const int64_t *)node->attr);
-    const tg_node *n = in[node->n_in] ? par_rewrite(p, node->op, node->attr, node->n_in + 1, in) : NULL;
-    if (!n) return teng_error_status();
+    teng_tensor *in[8], *out[TENG_MAX_OUT];
+    int n = node->n_in;
+    memcpy(in, node->in, sizeof *in * (size_t)n);
+    if (batch_axes(p) && n < node->op->max_in) {
+        in[n] = valid_of(p, node->in[labels], *(const int64_t *)node->attr);
+        if (!in[n++]) return teng_error_status();
+    }
+    if (by_vocabulary(p, node)) {
+        const size_t first = p->global->nodes.len;
+        TG_TRY(tg_linear_ce_by_vocabulary(p->global, node, n, in, p->o->mesh.size[TG_AXIS_TENSOR], out));
+        TG_TRY(par_place_from(p, first));
+    } else {
+        const tg_node *other = par_rewrite(p, node->op, node->attr, n, in);
+        if (!other) return teng_error_status();
+        memcpy(out, other->out, sizeof *out * (size_t)node->n_out);
+    }
     for (int o = 0; o < node->n_out; o++)
-        par_replace(p, node->out[o], n->out[o]);
+        par_replace(p, node->out[o], out[o]);
     return TENG_OK;
 }
 
@@ -139,7 +158,8 @@ teng_status par_special(par *p, tg_node *node, bool *done)
 {
     const int labels = labels_of(node->op);
     *done = true;
-    if (labels >= 0 && batch_axes(p) && node->n_in < node->op->max_in) return loss(p, node, labels);
+    if (labels >= 0 && ((batch_axes(p) && node->n_in < node->op->max_in) || by_vocabulary(p, node)))
+        return loss(p, node, labels);
     if (node->op == &tg_op_matmul && node->n_in == 3 && sums_are_partial(p, node)) return bias_after(p, node);
     if (few_heads(p, node)) return attention(p, node);
     *done = false;

@@ -44,8 +44,46 @@ void par_mark_gradients(par *p)
     }
 }
 
+/* From parameters to their gradients and, backwards, to what those are sums of. */
+void par_aim_gradients(par *p)
+{
+    for (size_t k = p->global->nodes.len; k-- > 0;) {
+        const tg_node *node = p->global->nodes.data[k];
+        const bool optimizer =
+            node->op->updates[0] == 1 && node->n_in > 1 && node->in[0]->kind == TG_VALUE_PARAM;
+        if (optimizer) {
+            par_value *x = &p->values.data[node->in[1]->id];
+            x->aimed = true;
+            x->aim = p->values.data[node->in[0]->id].at;
+            if (p->o->zero >= 3) x->aim.on[TG_AXIS_DATA] = TENG_REPLICATED; /* as a forward pass sees it */
+        }
+        const par_value *y = &p->values.data[node->out[0]->id];
+        const bool passes =
+            node->op == &tg_op_add || node->op == &tg_op_cast || node->op == &tg_op_accumulate;
+        if (!y->aimed || !passes) continue;
+        for (int i = 0; i < node->n_in; i++) {
+            par_value *x = &p->values.data[node->in[i]->id];
+            if (node->in[i]->kind != TG_VALUE_COMPUTED || x->whole.ndim != y->whole.ndim) continue;
+            x->aimed = true;
+            x->aim = y->aim;
+        }
+    }
+}
+
+/* Split along the tensor axis as its parameter is, before the data axis splits inside of that. */
+static teng_status settle_tensor(par *p, teng_tensor *grad)
+{
+    const par_value *x = par_of(p, grad), *flags = &p->values.data[grad->id];
+    tg_placement want = x->at;
+    if (!flags->aimed || want.on[TG_AXIS_TENSOR] >= 0) return TENG_OK;
+    want.on[TG_AXIS_TENSOR] = flags->aim.on[TG_AXIS_TENSOR];
+    want.groups = flags->aim.groups;
+    return par_same(p, &want, &x->at) ? TENG_OK : par_settle(p, grad, &want);
+}
+
 teng_status par_settle_gradient(par *p, teng_tensor *grad)
 {
+    TG_TRY(settle_tensor(p, grad));
     const par_value *x = par_of(p, grad);
     tg_placement want = x->at;
     for (int a = 0; a < TG_AXES; a++)

@@ -32,6 +32,8 @@ typedef struct par_value {
     bool gradient;          /* of a parameter, complete: travels in reduce_dtype */
     bool at_once;           /* such one, summed over ranks where it is made */
     bool output;            /* of the graph: whole at once */
+    bool aimed;             /* a gradient, or a term of one: */
+    tg_placement aim;       /* … as its parameter */
 } par_value;
 
 typedef struct par {
@@ -58,6 +60,8 @@ teng_status par_create(par *p, const teng_tensor *v, const tg_placement *at);
 tg_node *par_append(par *p, const teng_op_spec *op, const void *attr, int n_in, teng_tensor *const *in);
 /* Appends to the global graph beside p->node and places it. */
 tg_node *par_rewrite(par *p, const teng_op_spec *op, const void *attr, int n_in, teng_tensor *const *in);
+/* Places the nodes of the global graph from number `first` on, which were appended beside p->node. */
+teng_status par_place_from(par *p, size_t first);
 /* Global value `old` is from now on `fresh`. */
 void par_replace(par *p, teng_tensor *old, teng_tensor *fresh);
 teng_status par_node(par *p, tg_node *node);
@@ -89,6 +93,7 @@ teng_status par_special(par *p, tg_node *node, bool *done);
 /* par_update.c */
 teng_status par_update(par *p, tg_node *node, bool *done);
 void par_mark_gradients(par *p);
+void par_aim_gradients(par *p);
 teng_status par_settle_gradient(par *p, teng_tensor *grad);
 tg_placement par_state_placement(par *p, const tg_placement *param, const teng_desc *whole);
 

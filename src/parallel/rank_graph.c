@@ -91,6 +91,15 @@ tg_node *par_rewrite(par *p, const teng_op_spec *op, const void *attr, int n_in,
     return node && grow_values(p) && par_node(p, node) == TENG_OK ? node : NULL;
 }
 
+teng_status par_place_from(par *p, size_t first)
+{
+    const size_t end = p->global->nodes.len;
+    if (!grow_values(p)) return TENG_MEMORY;
+    for (size_t k = first; k < end; k++)
+        TG_TRY(par_node(p, p->global->nodes.data[k]));
+    return TENG_OK;
+}
+
 void par_replace(par *p, teng_tensor *old, teng_tensor *fresh)
 {
     p->values.data[old->id].made_into = fresh;
@@ -319,6 +328,7 @@ static teng_status apply(par *p)
     if (!grow_values(p)) return TENG_MEMORY;
     TG_TRY(place_named(p));
     par_mark_gradients(p);
+    par_aim_gradients(p);
     for (size_t i = 0; i < p->global->outputs.len; i++)
         p->values.data[p->global->outputs.data[i].value->id].output = true;
     const size_t n = p->global->nodes.len;
