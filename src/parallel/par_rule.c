@@ -96,8 +96,13 @@ static double output_cost(const par *p, const par_value *y, tg_axis axis, teng_p
     const int parts = p->o->mesh.size[axis];
     const double bytes = (double)tg_desc_bytes(&y->whole), share = (double)(parts - 1) / parts * bytes;
     if (axis != TG_AXIS_TENSOR) return 0;
-    if (y->aimed && y->aim.on[axis] >= 0) return is == TENG_PARTIAL ? share : is < 0 ? 1e-3 * bytes : 0;
-    return partial && is == TENG_PARTIAL ? 2 * share : 0;
+    if (y->aimed && y->aim.on[axis] >= 0) {
+        if (is == y->aim.on[axis]) return 0;
+        /* A whole table of the vocabulary on each rank is what the split is to avoid. */
+        return is == TENG_PARTIAL ? 8 * share : is == TENG_REPLICATED ? 1e-3 * bytes : share;
+    }
+    if (!partial || is != TENG_PARTIAL) return 0;
+    return p->o->sequence && y->whole.ndim == 3 ? share : 2 * share;
 }
 
 /* Cost of taking the rule along the axis. */

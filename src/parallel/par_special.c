@@ -103,7 +103,7 @@ static bool few_heads(par *p, const tg_node *node)
     const par_value *q = par_of(p, node->in[0]), *k = par_of(p, node->in[1]);
     const int64_t parts = p->o->mesh.size[TG_AXIS_TENSOR], groups = k->whole.dims[2];
     return p->split_axes >> TG_AXIS_TENSOR & 1u && q->at.on[TG_AXIS_TENSOR] == 2 &&
-           k->at.on[TG_AXIS_TENSOR] == TENG_REPLICATED && groups > 1 && groups < parts;
+           k->at.on[TG_AXIS_TENSOR] != 2 && groups > 1 && groups < parts;
 }
 
 static teng_tensor *reshaped(par *p, teng_tensor *x, teng_dims dims)
@@ -141,8 +141,12 @@ static teng_status attention(par *p, const tg_node *node)
     teng_tensor *in[6];
     const int64_t heads = node->in[1]->desc.dims[2], repeats = p->o->mesh.size[TG_AXIS_TENSOR] / heads;
     memcpy(in, node->in, sizeof *in * (size_t)node->n_in);
-    for (int i = 1; i < 3; i++)
+    for (int i = 1; i < 3; i++) {
+        tg_placement whole = par_of(p, node->in[i])->at;
+        whole.on[TG_AXIS_TENSOR] = TENG_REPLICATED; /* before there are more heads to gather */
+        TG_TRY(par_settle(p, node->in[i], &whole));
         if (!(in[i] = repeat_heads(p, node->in[i], repeats))) return teng_error_status();
+    }
     const tg_node *n = par_rewrite(p, node->op, node->attr, node->n_in, in);
     if (!n) return teng_error_status();
     for (int o = 0; o < node->n_out; o++) {

@@ -75,7 +75,8 @@ static teng_status settle_tensor(par *p, teng_tensor *grad)
 {
     const par_value *x = par_of(p, grad), *flags = &p->values.data[grad->id];
     tg_placement want = x->at;
-    if (!flags->aimed || want.on[TG_AXIS_TENSOR] >= 0) return TENG_OK;
+    if (!flags->aimed || (want.on[TG_AXIS_TENSOR] == TENG_PARTIAL && flags->aim.on[TG_AXIS_TENSOR] < 0))
+        return TENG_OK; /* summed with the other axes */
     want.on[TG_AXIS_TENSOR] = flags->aim.on[TG_AXIS_TENSOR];
     want.groups = flags->aim.groups;
     return par_same(p, &want, &x->at) ? TENG_OK : par_settle(p, grad, &want);
