@@ -1,4 +1,5 @@
 # The checkpoint room: tensor files, checkpoints, model folders. "thread" marks what the thread sanitizer runs.
+tg_test(test_box_copy ROOMS mesh)
 tg_test(test_safetensors SOURCES test_safetensors.c scratch.c ROOMS ckpt)
 tg_test(test_checkpoint SOURCES test_checkpoint.c scratch.c ROOMS ckpt)
 tg_test(test_ckpt_writer SOURCES test_ckpt_writer.c scratch.c ROOMS ckpt LABELS fast thread)

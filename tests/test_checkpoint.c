@@ -68,10 +68,11 @@ static void at_step(int64_t step, tg_ckpt_item *items)
     for (int i = 0; i < 3; i++)
         b[i] = (uint16_t)(step * 3 + i);
     teng_desc d = tg_desc_make(TENG_F32, 2, (int64_t[]){2, 3});
-    items[0] = (tg_ckpt_item){"lm_head.weight", d, w, "model"};
-    items[1] = (tg_ckpt_item){"adamw.m.lm_head.weight", d, m, "optimizer"};
-    items[2] = (tg_ckpt_item){"norm.bias", tg_desc_make(TENG_BF16, 1, (int64_t[]){3}), b, "model"};
-    items[3] = (tg_ckpt_item){"adamw.v.lm_head.weight", d, v, "optimizer"};
+    items[0] = (tg_ckpt_item){.name = "lm_head.weight", .desc = d, .data = w, .group = "model"};
+    items[1] = (tg_ckpt_item){.name = "adamw.m.lm_head.weight", .desc = d, .data = m, .group = "optimizer"};
+    items[2] = (tg_ckpt_item){
+        .name = "norm.bias", .desc = tg_desc_make(TENG_BF16, 1, (int64_t[]){3}), .data = b, .group = "model"};
+    items[3] = (tg_ckpt_item){.name = "adamw.v.lm_head.weight", .desc = d, .data = v, .group = "optimizer"};
 }
 
 static teng_status save(int64_t step, int keep_max)
@@ -344,9 +345,9 @@ static void foreign_state(void **state)
 {
     (void)state;
     assert_ok(save(10, 0));
-    edit_state("\"version\": 1", "\"version\": 2");
-    assert_error(tg_ckpt_verify(in_root("step-00000010")), TENG_UNSUPPORTED, "version is 2|reads version 1");
-    edit_state("\"version\": 2", "\"version\": 1");
+    edit_state("\"version\": 1", "\"version\": 3");
+    assert_error(tg_ckpt_verify(in_root("step-00000010")), TENG_UNSUPPORTED, "version is 3|reads versions 1 and 2");
+    edit_state("\"version\": 3", "\"version\": 1");
     assert_latest(10);
     edit_state("10000", "10001");
     assert_error(tg_ckpt_verify(in_root("step-00000010")), TENG_FORMAT,

@@ -34,8 +34,14 @@ static teng_status submit(tg_ckpt_writer *writer, int64_t step)
 {
     fill(step);
     tg_ckpt_item items[2] = {
-        {"w", tg_desc_make(TENG_F32, 1, (int64_t[]){COUNT}), values, "model"},
-        {"m", tg_desc_make(TENG_F32, 1, (int64_t[]){COUNT}), values, "optimizer"},
+        {.name = "w",
+         .desc = tg_desc_make(TENG_F32, 1, (int64_t[]){COUNT}),
+         .data = values,
+         .group = "model"},
+        {.name = "m",
+         .desc = tg_desc_make(TENG_F32, 1, (int64_t[]){COUNT}),
+         .data = values,
+         .group = "optimizer"},
     };
     TG_TRY(tg_ckpt_writer_submit(writer, step, items, 2, NULL));
     return tg_ckpt_writer_status(writer);
@@ -43,7 +49,7 @@ static teng_status submit(tg_ckpt_writer *writer, int64_t step)
 
 static teng_status open_writer(bool async, tg_ckpt_writer **writer)
 {
-    return tg_ckpt_writer_create(dir, 2, async, writer);
+    return tg_ckpt_writer_create(dir, 2, async, (tg_ckpt_team){0}, writer);
 }
 
 /* Saves step after step until it is killed; the same step twice now and then, as the end of a run does. */

@@ -34,9 +34,14 @@ static void at_step(int64_t step, tg_ckpt_item *items)
     for (int i = 0; i < COUNT; i++)
         values[i] = (float)step * 0.5f + (float)i;
     memset(bytes, (int)step, sizeof bytes);
-    items[0] = (tg_ckpt_item){"odd", tg_desc_make(TENG_U8, 1, (int64_t[]){3}), bytes, "model"};
-    items[1] = (tg_ckpt_item){"w", tg_desc_make(TENG_F32, 1, (int64_t[]){COUNT}), values, "model"};
-    items[2] = (tg_ckpt_item){"m", tg_desc_make(TENG_F32, 2, (int64_t[]){2, COUNT / 2}), values, "optimizer"};
+    items[0] = (tg_ckpt_item){
+        .name = "odd", .desc = tg_desc_make(TENG_U8, 1, (int64_t[]){3}), .data = bytes, .group = "model"};
+    items[1] = (tg_ckpt_item){
+        .name = "w", .desc = tg_desc_make(TENG_F32, 1, (int64_t[]){COUNT}), .data = values, .group = "model"};
+    items[2] = (tg_ckpt_item){.name = "m",
+                              .desc = tg_desc_make(TENG_F32, 2, (int64_t[]){2, COUNT / 2}),
+                              .data = values,
+                              .group = "optimizer"};
 }
 
 /* Submits, then overwrites everything: what was submitted must be a snapshot. */
@@ -78,7 +83,8 @@ static void async_equals_sync(void **state)
     for (int mode = 0; mode < 2; mode++) {
         tg_ckpt_writer *writer;
         tg_ckpt_done done;
-        assert_ok(tg_ckpt_writer_create(in_dir(mode ? "async" : "sync"), 2, mode, &writer));
+        assert_ok(
+            tg_ckpt_writer_create(in_dir(mode ? "async" : "sync"), 2, mode, (tg_ckpt_team){0}, &writer));
         assert_false(tg_ckpt_writer_poll(writer, &done));
         assert_ok(tg_ckpt_writer_status(writer));
         for (int64_t step = 1; step <= 5; step++)
@@ -109,7 +115,7 @@ static void destroy_finishes_the_last_save(void **state)
 {
     (void)state;
     tg_ckpt_writer *writer;
-    assert_ok(tg_ckpt_writer_create(in_dir("r"), 0, true, &writer));
+    assert_ok(tg_ckpt_writer_create(in_dir("r"), 0, true, (tg_ckpt_team){0}, &writer));
     submit(writer, 9);
     tg_ckpt_writer_destroy(&writer);
     char *path;
@@ -126,7 +132,7 @@ static void failure_is_kept_and_retry_works(void **state)
         tg_ckpt_writer *writer;
         tg_ckpt_done done;
         assert_ok(tg_file_write(in_dir("r"), "x", 1));
-        assert_ok(tg_ckpt_writer_create(in_dir("r"), 0, mode, &writer));
+        assert_ok(tg_ckpt_writer_create(in_dir("r"), 0, mode, (tg_ckpt_team){0}, &writer));
         submit(writer, 1);
         assert_int_equal(tg_ckpt_writer_wait(writer), TENG_IO);
         assert_non_null(strstr(teng_error(), "cannot make the folder"));
@@ -157,7 +163,7 @@ static void the_last_save_needs_no_copy(void **state)
     tg_ckpt_writer *writer;
     tg_ckpt_item items[ITEMS];
     tg_ckpt_done done;
-    assert_ok(tg_ckpt_writer_create(in_dir("r"), 0, true, &writer));
+    assert_ok(tg_ckpt_writer_create(in_dir("r"), 0, true, (tg_ckpt_team){0}, &writer));
     submit(writer, 1);
     at_step(2, items);
     tg_ckpt_writer_write(writer, 2, items, ITEMS, NULL);
@@ -178,7 +184,7 @@ static void submit_without_memory(void **state)
     (void)state;
     tg_ckpt_writer *writer;
     tg_ckpt_item items[ITEMS];
-    assert_ok(tg_ckpt_writer_create(in_dir("r"), 0, true, &writer));
+    assert_ok(tg_ckpt_writer_create(in_dir("r"), 0, true, (tg_ckpt_team){0}, &writer));
     at_step(1, items);
     tg_alloc_fail_at(1); /* the staging buffer */
     assert_int_equal(tg_ckpt_writer_submit(writer, 1, items, ITEMS, NULL), TENG_MEMORY);

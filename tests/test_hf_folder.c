@@ -54,8 +54,8 @@ static json_t *parse(const char *text)
 static void save(uint64_t shard_bytes, tg_hf_folder more)
 {
     tg_ckpt_item items[2] = {
-        {"b", tg_desc_make(TENG_F32, 1, (int64_t[]){4}), values, NULL},
-        {"a", tg_desc_make(TENG_F32, 1, (int64_t[]){4}), values + 4, NULL},
+        {.name = "b", .desc = tg_desc_make(TENG_F32, 1, (int64_t[]){4}), .data = values},
+        {.name = "a", .desc = tg_desc_make(TENG_F32, 1, (int64_t[]){4}), .data = values + 4},
     };
     json_t *config = parse(config_text);
     more.config = config;

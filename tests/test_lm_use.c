@@ -437,10 +437,10 @@ static void rewrite(const char *dir, size_t cut, const char *extra)
     for (; n < tg_st_count(file); n++) {
         const tg_st_tensor *t = tg_st_at(file, n);
         const size_t skip = strncmp(t->name, "transformer.", 12) == 0 ? cut : 0;
-        items[n] = (tg_ckpt_item){t->name + skip, t->desc, t->data, NULL};
+        items[n] = (tg_ckpt_item){.name = t->name + skip, .desc = t->desc, .data = t->data};
     }
     const tg_st_tensor *same = tg_st_find(file, "transformer.wte.weight");
-    if (extra) items[n++] = (tg_ckpt_item){extra, same->desc, same->data, NULL};
+    if (extra) items[n++] = (tg_ckpt_item){.name = extra, .desc = same->desc, .data = same->data};
     snprintf(path, sizeof path, "%s/new.safetensors", dir);
     ok(tg_st_write(path, items, n, NULL, NULL));
     tg_st_close(&file);

@@ -96,7 +96,7 @@ static void a_checkpoint_goes_on_as_the_other(void **state)
             tiny_step(straight, &d, 1e-2);
         tg_ckpt_writer *writer;
         json_t *saved = json_object();
-        assert_int_equal(tg_ckpt_writer_create(dir, 1, way, &writer), TENG_OK);
+        assert_int_equal(tg_ckpt_writer_create(dir, 1, way, (tg_ckpt_team){0}, &writer), TENG_OK);
         assert_int_equal(tg_core_submit(straight, writer, saved, false), TENG_OK);
         if (tg_ckpt_writer_wait(writer) != TENG_OK) fail_msg("%s", teng_error());
         tg_ckpt_writer_destroy(&writer);

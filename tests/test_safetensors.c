@@ -35,12 +35,17 @@ static const uint8_t flags[3] = {1, 0, 1};
 static size_t sample(tg_ckpt_item *items)
 {
     size_t n = 0;
-    items[n++] = (tg_ckpt_item){"z.flags", tg_desc_make(TENG_BOOL, 1, (int64_t[]){3}), flags, NULL};
-    items[n++] = (tg_ckpt_item){"b.weight", tg_desc_make(TENG_F32, 2, (int64_t[]){2, 3}), weights, NULL};
-    items[n++] = (tg_ckpt_item){"a.half", tg_desc_make(TENG_BF16, 1, (int64_t[]){3}), halves, NULL};
-    items[n++] = (tg_ckpt_item){"c.ids \"\xc3\xa9\"", tg_desc_make(TENG_I64, 1, (int64_t[]){2}), ids, NULL};
-    items[n++] = (tg_ckpt_item){"scalar", tg_desc_make(TENG_F32, 0, NULL), weights, NULL};
-    items[n++] = (tg_ckpt_item){"empty", tg_desc_make(TENG_F32, 2, (int64_t[]){0, 4}), NULL, NULL};
+    items[n++] =
+        (tg_ckpt_item){.name = "z.flags", .desc = tg_desc_make(TENG_BOOL, 1, (int64_t[]){3}), .data = flags};
+    items[n++] = (tg_ckpt_item){
+        .name = "b.weight", .desc = tg_desc_make(TENG_F32, 2, (int64_t[]){2, 3}), .data = weights};
+    items[n++] =
+        (tg_ckpt_item){.name = "a.half", .desc = tg_desc_make(TENG_BF16, 1, (int64_t[]){3}), .data = halves};
+    items[n++] = (tg_ckpt_item){
+        .name = "c.ids \"\xc3\xa9\"", .desc = tg_desc_make(TENG_I64, 1, (int64_t[]){2}), .data = ids};
+    items[n++] = (tg_ckpt_item){.name = "scalar", .desc = tg_desc_make(TENG_F32, 0, NULL), .data = weights};
+    items[n++] =
+        (tg_ckpt_item){.name = "empty", .desc = tg_desc_make(TENG_F32, 2, (int64_t[]){0, 4}), .data = NULL};
     return n;
 }
 
@@ -108,7 +113,7 @@ static void large_tensor(void **state)
     float *x = tg_alloc((size_t)n * sizeof *x);
     for (int64_t i = 0; i < n; i++)
         x[i] = (float)i;
-    tg_ckpt_item item = {"x", tg_desc_make(TENG_F32, 1, &n), x, NULL};
+    tg_ckpt_item item = {.name = "x", .desc = tg_desc_make(TENG_F32, 1, &n), .data = x};
     tg_st_digest digest;
     assert_int_equal(tg_st_write(in_dir("l.safetensors"), &item, 1, NULL, &digest), TENG_OK);
     tg_map map;
@@ -337,7 +342,8 @@ static void every_header_byte(void **state)
 static void writer_refuses(void **state)
 {
     (void)state;
-    tg_ckpt_item a = {"a", tg_desc_make(TENG_F32, 1, (int64_t[]){2}), weights, NULL}, pair[2] = {a, a};
+    tg_ckpt_item a = {.name = "a", .desc = tg_desc_make(TENG_F32, 1, (int64_t[]){2}), .data = weights},
+                 pair[2] = {a, a};
     const char *path = in_dir("w.safetensors");
     assert_error(tg_st_write(path, pair, 2, NULL, NULL), TENG_INVALID, "w.safetensors|two tensors|\"a\"");
     pair[1].name = "__metadata__";
@@ -421,7 +427,8 @@ static void bad_weights(void **state)
 {
     (void)state;
     tg_weights *w;
-    tg_ckpt_item a = {"a", tg_desc_make(TENG_F32, 1, (int64_t[]){2}), weights, NULL}, b = a, both[2];
+    tg_ckpt_item a = {.name = "a", .desc = tg_desc_make(TENG_F32, 1, (int64_t[]){2}), .data = weights}, b = a,
+                 both[2];
     b.name = "b";
     both[0] = a;
     both[1] = b;

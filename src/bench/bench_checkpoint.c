@@ -118,7 +118,7 @@ static teng_status measure(bench *b, const tg_config *cfg, const tg_bench_checkp
     }
     TG_TRY(tg_bench_step_open(cfg, &b->step));
     TG_TRY(tg_bench_step_run(b->step, 2, false)); /* from here on the optimizer has its states */
-    TG_TRY(tg_ckpt_writer_create(b->dir, 1, cfg->checkpoint.async, &b->writer));
+    TG_TRY(tg_ckpt_writer_create(b->dir, 1, cfg->checkpoint.async, (tg_ckpt_team){0}, &b->writer));
     TG_TRY(one_save(b));
     b->first_stall = b->stall.data[0];
     b->alone.len = b->beside.len = b->stall.len = b->write.len = 0;

@@ -4,6 +4,10 @@
  * each file and of state.json itself. A folder is written under the name step-….tmp, every file fsynced, then
  * renamed and the root fsynced: a half-written checkpoint is never seen, whenever the machine stops.
  *
+ * Many ranks write one checkpoint together: each its own files "<group>.<rank>.safetensors", with the parts
+ * of tensors that it stands for; the metadata of a file says which boxes of which wholes they are. Reading
+ * puts the wholes together whatever the number of ranks, of those that wrote and of those that read.
+ *
  * root is the folder of all checkpoints of one run (<run>/checkpoints). Two processes must not save to one
  * root: the run's lock sees to that, not this file.
  */
@@ -21,6 +25,23 @@
  * are as they were. keep_max <= 0: keep all. */
 teng_status tg_ckpt_save(const char *root, int64_t step, const tg_ckpt_item *items, size_t n,
                          const json_t *state, int keep_max);
+/* The same in stages, for ranks that share a folder; between them the ranks wait for each other and tell each
+ * other of failures (the caller's part). Each stage is safe to leave out after a failure of an earlier one,
+ * but for abandon. */
+typedef struct tg_ckpt_team {
+    int rank, ranks; /* of those that save together; 0 ranks: one */
+} tg_ckpt_team;
+/* Rank 0: makes the folder that all write to, after what killed saves left behind is removed. */
+teng_status tg_ckpt_begin(const char *root, int64_t step);
+/* Every rank: its files. *files: {name: {"bytes", "xxh3"}}, a new reference. */
+teng_status tg_ckpt_write_part(const char *root, int64_t step, tg_ckpt_team team, const tg_ckpt_item *items,
+                               size_t n, json_t **files);
+/* Rank 0, when all have written: state.json with the files of all, the folder takes its name, older ones are
+ * pruned. */
+teng_status tg_ckpt_commit(const char *root, int64_t step, tg_ckpt_team team, const json_t *state,
+                           json_t *files, int keep_max);
+/* Rank 0, after any failure: nothing of it stays; the pending error is as before. */
+void tg_ckpt_abandon(const char *root, int64_t step);
 /* Removes all but the keep_max latest checkpoints, oldest first. keep_max <= 0 does nothing. */
 teng_status tg_ckpt_prune(const char *root, int keep_max);
 
@@ -60,12 +81,17 @@ typedef struct tg_ckpt_done {
     double seconds; /* writing */
     double stall;   /* seconds that submit kept the caller (async: waiting for the former save and copying) */
     uint64_t bytes; /* tensors */
+    json_t *files; /* of a rank among several: what it wrote, for the commit; the reference is the caller's */
 } tg_ckpt_done;
 /* Staging memory that a save of these items needs. */
 size_t tg_ckpt_staging_bytes(const tg_ckpt_item *items, size_t n);
-/* async: a thread writes, from a staging buffer that the first submit allocates: a run that never saves while
- * it trains never has one. Not async: submit writes at once and there is no staging buffer. */
-teng_status tg_ckpt_writer_create(const char *root, int keep_max, bool async, tg_ckpt_writer **out);
+/* Of a rank among several (team.ranks > 1) the writer does what tg_ckpt_write_part says, and an outcome is
+ * that of this rank's files: begin before the submit and the commit after the outcome are the caller's, who
+ * can talk with the other ranks. async: a thread writes, from a staging buffer that the first submit
+ * allocates: a run that never saves while it trains never has one. Not async: submit writes at once and there
+ * is no staging buffer. */
+teng_status tg_ckpt_writer_create(const char *root, int keep_max, bool async, tg_ckpt_team team,
+                                  tg_ckpt_writer **out);
 /* Takes a snapshot of items and state; on return the caller may change them. Waits while a former save is
  * being written. TENG_OK means taken: the outcome of the save itself, in both modes, comes from poll, status
  * or wait. */

@@ -122,10 +122,10 @@ static teng_status check_state(const char *folder, const json_t *state, bool has
         return tg_fail(TENG_FORMAT,
                        "state.json: the object \"checkpoint\" is missing: not a checkpoint of teng");
     TG_TRY(tg_json_get_int(about, "state.json: checkpoint", "version", true, &version));
-    if (version != TG_CKPT_VERSION)
+    if (version != TG_CKPT_VERSION && version != TG_CKPT_VERSION_PARTS)
         return tg_fail(TENG_UNSUPPORTED,
-                       "state.json: checkpoint.version is %lld, this program reads version %d",
-                       (long long)version, TG_CKPT_VERSION);
+                       "state.json: checkpoint.version is %lld, this program reads versions %d and %d",
+                       (long long)version, TG_CKPT_VERSION, TG_CKPT_VERSION_PARTS);
     TG_TRY(tg_json_get_string(about, "state.json: checkpoint", "xxh3", true, &want));
     TG_TRY(tg_ckpt_state_hash(state, have));
     if (strcmp(have, want) != 0)

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #define TG_CKPT_VERSION 1
+#define TG_CKPT_VERSION_PARTS 2 /* written by several ranks */
 
 typedef TG_VEC(int64_t) tg_ckpt_steps;
 

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/vec.h"
 #include "ckpt/ckpt_layout.h"
+#include "ckpt/pieces.h"
 #include "tensor/desc.h"
 
 #include <string.h>
@@ -83,33 +84,47 @@ teng_status tg_ckpt_latest(const char *root, bool allow_older, char **path)
 
 /* ---- reading ---- */
 
-typedef struct group_file {
+typedef struct group_files {
     char *name;
-    tg_st_file *file;
-} group_file;
+    TG_VEC(tg_st_file *) files; /* one, or one of each rank that had something to write */
+    tg_pieces *tensors;
+} group_files;
 
 struct tg_ckpt {
     char *path;
     json_t *state;
     int64_t step;
-    TG_VEC(group_file) groups;
+    TG_VEC(group_files) groups;
 };
 
-static teng_status open_group(tg_ckpt *ck, const char *file)
+static group_files *find_group(const tg_ckpt *ck, const char *name, size_t len)
+{
+    for (size_t i = 0; i < ck->groups.len; i++)
+        if (strncmp(ck->groups.data[i].name, name, len) == 0 && !ck->groups.data[i].name[len])
+            return &ck->groups.data[i];
+    return NULL;
+}
+
+/* Adds a file "<group>.safetensors" or "<group>.<rank>.safetensors". */
+static teng_status open_file(tg_ckpt *ck, const char *file)
 {
     static const char suffix[] = ".safetensors";
-    size_t len = strlen(file), tail = sizeof suffix - 1;
+    size_t len = strlen(file), tail = sizeof suffix - 1, stem = strcspn(file, ".");
     if (len <= tail || strcmp(file + len - tail, suffix) != 0)
         return tg_fail(TENG_FORMAT, "checkpoint %s: state.json lists %.200s, which is no safetensors file",
                        ck->path, file);
-    group_file g = {.name = tg_strndup(file, len - tail), .file = NULL};
-    if (!g.name || !tg_vec_push(&ck->groups, g)) {
-        tg_free(g.name);
-        return teng_error_status();
+    group_files *g = find_group(ck, file, stem);
+    if (!g) {
+        group_files fresh = {.name = tg_strndup(file, stem)};
+        if (!fresh.name || !tg_vec_push(&ck->groups, fresh)) {
+            tg_free(fresh.name);
+            return teng_error_status();
+        }
+        g = &ck->groups.data[ck->groups.len - 1];
     }
+    if (!tg_vec_push(&g->files, NULL)) return teng_error_status();
     char *path = tg_path_join(ck->path, file);
-    teng_status status =
-        path ? tg_st_open(path, &ck->groups.data[ck->groups.len - 1].file) : teng_error_status();
+    teng_status status = path ? tg_st_open(path, &g->files.data[g->files.len - 1]) : teng_error_status();
     tg_free(path);
     return status;
 }
@@ -122,7 +137,12 @@ static teng_status open_all(tg_ckpt *ck, bool verify)
     TG_TRY(tg_json_get_int(ck->state, "state.json", "step", true, &ck->step));
     json_object_foreach(json_object_get(json_object_get(ck->state, "checkpoint"), "files"), file, about)
     {
-        TG_TRY(open_group(ck, file));
+        TG_TRY(open_file(ck, file));
+    }
+    for (size_t i = 0; i < ck->groups.len; i++) {
+        group_files *g = &ck->groups.data[i];
+        if (tg_pieces_create(g->files.data, g->files.len, &g->tensors) != TENG_OK)
+            return tg_fail_context("checkpoint %s", ck->path);
     }
     return TENG_OK;
 }
@@ -146,8 +166,12 @@ void tg_ckpt_close(tg_ckpt **ck)
 {
     if (!ck || !*ck) return;
     for (size_t i = 0; i < (*ck)->groups.len; i++) {
-        tg_free((*ck)->groups.data[i].name);
-        tg_st_close(&(*ck)->groups.data[i].file);
+        group_files *g = &(*ck)->groups.data[i];
+        tg_pieces_destroy(&g->tensors);
+        for (size_t f = 0; f < g->files.len; f++)
+            tg_st_close(&g->files.data[f]);
+        tg_vec_free(&g->files);
+        tg_free(g->name);
     }
     tg_vec_free(&(*ck)->groups);
     json_decref((*ck)->state);
@@ -171,29 +195,22 @@ const char *tg_ckpt_path(const tg_ckpt *ck)
     return ck->path;
 }
 
-static const tg_st_file *find_group(const tg_ckpt *ck, const char *name)
+size_t tg_ckpt_count(const tg_ckpt *ck, const char *name)
 {
-    for (size_t i = 0; i < ck->groups.len; i++)
-        if (strcmp(ck->groups.data[i].name, name) == 0) return ck->groups.data[i].file;
-    return NULL;
+    const group_files *g = find_group(ck, name, strlen(name));
+    return g ? tg_pieces_count(g->tensors) : 0;
 }
 
-size_t tg_ckpt_count(const tg_ckpt *ck, const char *group)
+const tg_st_tensor *tg_ckpt_at(const tg_ckpt *ck, const char *name, size_t i)
 {
-    const tg_st_file *file = find_group(ck, group);
-    return file ? tg_st_count(file) : 0;
+    const group_files *g = find_group(ck, name, strlen(name));
+    return g ? tg_pieces_at(g->tensors, i) : NULL;
 }
 
-const tg_st_tensor *tg_ckpt_at(const tg_ckpt *ck, const char *group, size_t i)
+const tg_st_tensor *tg_ckpt_find(const tg_ckpt *ck, const char *name, const char *tensor)
 {
-    const tg_st_file *file = find_group(ck, group);
-    return file ? tg_st_at(file, i) : NULL;
-}
-
-const tg_st_tensor *tg_ckpt_find(const tg_ckpt *ck, const char *group, const char *name)
-{
-    const tg_st_file *file = find_group(ck, group);
-    return file ? tg_st_find(file, name) : NULL;
+    const group_files *g = find_group(ck, name, strlen(name));
+    return g ? tg_pieces_find(g->tensors, tensor) : NULL;
 }
 
 teng_status tg_ckpt_load(const tg_ckpt *ck, const char *group, const char *name, const teng_desc *want,
@@ -211,7 +228,5 @@ teng_status tg_ckpt_load(const tg_ckpt *ck, const char *group, const char *name,
         return tg_fail(
             TENG_FORMAT, "checkpoint %s: tensor \"%.200s\" of %s.safetensors is %s, this run needs %s",
             ck->path, name, group, tg_desc_text(have_text, &t->desc), tg_desc_text(want_text, want));
-    size_t bytes = tg_desc_bytes(want);
-    if (bytes) memcpy(dst, t->data, bytes);
-    return TENG_OK;
+    return tg_st_read(t, want, dst);
 }

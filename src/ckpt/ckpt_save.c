@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "ckpt/ckpt_layout.h"
 #include "ckpt/folder_swap.h"
+#include "ckpt/pieces.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -38,17 +39,20 @@ static teng_status check_arguments(const char *root, int64_t step, const tg_ckpt
 }
 
 /* One file: the items of one group, gathered into `picked`. */
-static teng_status write_group(const char *folder, const char *group, const tg_ckpt_item *items, size_t n,
-                               tg_ckpt_item *picked, json_t *files)
+static teng_status write_group(const char *folder, const char *group, tg_ckpt_team team,
+                               const tg_ckpt_item *items, size_t n, tg_ckpt_item *picked, json_t *files)
 {
     size_t count = 0;
     for (size_t i = 0; i < n; i++)
         if (strcmp(items[i].group, group) == 0) picked[count++] = items[i];
-    char *name = tg_asprintf("%s.safetensors", group), *path = name ? tg_path_join(folder, name) : NULL;
-    json_t *metadata = json_pack("{s:s}", "format", "pt");
+    char *name = team.ranks > 1 ? tg_asprintf("%s.%05d.safetensors", group, team.rank)
+                                : tg_asprintf("%s.safetensors", group);
+    char *path = name ? tg_path_join(folder, name) : NULL;
+    json_t *metadata = tg_pieces_metadata(picked, count);
     tg_st_digest digest;
     char hash[17];
-    teng_status status = path ? tg_st_write(path, picked, count, metadata, &digest) : teng_error_status();
+    teng_status status =
+        path && metadata ? tg_st_write(path, picked, count, metadata, &digest) : teng_error_status();
     if (status == TENG_OK) {
         snprintf(hash, sizeof hash, "%016" PRIx64, digest.xxh3);
         json_t *about = json_pack("{s:I, s:s}", "bytes", (json_int_t)digest.bytes, "xxh3", hash);
@@ -61,7 +65,8 @@ static teng_status write_group(const char *folder, const char *group, const tg_c
     return status;
 }
 
-static teng_status write_groups(const char *folder, const tg_ckpt_item *items, size_t n, json_t *files)
+static teng_status write_groups(const char *folder, tg_ckpt_team team, const tg_ckpt_item *items, size_t n,
+                                json_t *files)
 {
     tg_ckpt_item *picked = tg_calloc(n + 1, sizeof *picked);
     teng_status status = picked ? TENG_OK : teng_error_status();
@@ -69,18 +74,20 @@ static teng_status write_groups(const char *folder, const tg_ckpt_item *items, s
         bool first = true;
         for (size_t k = 0; k < i && first; k++)
             first = strcmp(items[k].group, items[i].group) != 0;
-        if (first) status = write_group(folder, items[i].group, items, n, picked, files);
+        if (first) status = write_group(folder, items[i].group, team, items, n, picked, files);
     }
     tg_free(picked);
     return status;
 }
 
 /* state.json: the caller's members, then ours. */
-static teng_status make_state(int64_t step, const json_t *state, json_t *files, json_t **out)
+static teng_status make_state(int64_t step, tg_ckpt_team team, const json_t *state, json_t *files,
+                              json_t **out)
 {
     char hash[17];
     json_t *whole = state ? json_copy((json_t *)(uintptr_t)state) : json_object();
-    json_t *about = json_pack("{s:i, s:O}", "version", TG_CKPT_VERSION, "files", files);
+    json_t *about = json_pack("{s:i, s:O}", "version",
+                              team.ranks > 1 ? TG_CKPT_VERSION_PARTS : TG_CKPT_VERSION, "files", files);
     *out = whole;
     if (json_object_set_new(whole, "step", json_integer((json_int_t)step)) != 0 ||
         json_object_set_new(whole, "checkpoint", about) != 0)
@@ -91,25 +98,15 @@ static teng_status make_state(int64_t step, const json_t *state, json_t *files, 
     return TENG_OK;
 }
 
-static teng_status write_state(const char *folder, int64_t step, const json_t *state, json_t *files)
+static teng_status write_state(const char *folder, int64_t step, tg_ckpt_team team, const json_t *state,
+                               json_t *files)
 {
     json_t *whole = NULL;
-    teng_status status = make_state(step, state, files, &whole);
+    teng_status status = make_state(step, team, state, files, &whole);
     char *path = tg_path_join(folder, "state.json");
     if (status == TENG_OK) status = path ? tg_json_save_file(path, whole) : teng_error_status();
     json_decref(whole);
     tg_free(path);
-    return status;
-}
-
-static teng_status write_folder(const char *folder, int64_t step, const tg_ckpt_item *items, size_t n,
-                                const json_t *state)
-{
-    TG_TRY(tg_mkdirs(folder));
-    json_t *files = json_object();
-    teng_status status = write_groups(folder, items, n, files);
-    if (status == TENG_OK) status = write_state(folder, step, state, files);
-    json_decref(files);
     return status;
 }
 
@@ -199,23 +196,73 @@ static void tidy(const char *root, int64_t step, const char *temp, bool exchange
     if (before.status != TENG_OK) tg_error_give(&before);
 }
 
+static teng_status not_saved(int64_t step)
+{
+    return tg_fail_context("the checkpoint of step %" PRId64 " was not saved", step);
+}
+
+teng_status tg_ckpt_begin(const char *root, int64_t step)
+{
+    TG_TRY(make_root(root));
+    TG_TRY(remove_stale(root));
+    char *temp = tg_ckpt_folder(root, step, ".tmp");
+    const teng_status status = temp ? tg_mkdirs(temp) : teng_error_status();
+    tg_free(temp);
+    return status == TENG_OK ? TENG_OK : not_saved(step);
+}
+
+teng_status tg_ckpt_write_part(const char *root, int64_t step, tg_ckpt_team team, const tg_ckpt_item *items,
+                               size_t n, json_t **files)
+{
+    *files = NULL;
+    TG_TRY(check_arguments(root, step, items, n, NULL));
+    char *temp = tg_ckpt_folder(root, step, ".tmp");
+    *files = json_object();
+    teng_status status = temp ? write_groups(temp, team, items, n, *files) : teng_error_status();
+    tg_free(temp);
+    if (status == TENG_OK) return TENG_OK;
+    json_decref(*files);
+    *files = NULL;
+    return not_saved(step);
+}
+
+teng_status tg_ckpt_commit(const char *root, int64_t step, tg_ckpt_team team, const json_t *state,
+                           json_t *files, int keep_max)
+{
+    bool exchanged = false;
+    char *temp = tg_ckpt_folder(root, step, ".tmp"), *place = tg_ckpt_folder(root, step, "");
+    teng_status status = temp && place ? write_state(temp, step, team, state, files) : teng_error_status();
+    if (status == TENG_OK) status = tg_folder_swap(temp, place, &exchanged);
+    if (status == TENG_OK)
+        tidy(root, step, temp, exchanged, keep_max);
+    else
+        not_saved(step);
+    tg_free(temp);
+    tg_free(place);
+    return status;
+}
+
+void tg_ckpt_abandon(const char *root, int64_t step)
+{
+    tg_error pending;
+    tg_error_take(&pending);
+    char *temp = tg_ckpt_folder(root, step, ".tmp");
+    if (temp) tg_remove_tree(temp);
+    tg_free(temp);
+    teng_error_clear();
+    if (pending.status != TENG_OK) tg_error_give(&pending);
+}
+
 teng_status tg_ckpt_save(const char *root, int64_t step, const tg_ckpt_item *items, size_t n,
                          const json_t *state, int keep_max)
 {
-    bool exchanged = false;
+    const tg_ckpt_team alone = {0, 1};
+    json_t *files = NULL;
     TG_TRY(check_arguments(root, step, items, n, state));
-    TG_TRY(make_root(root));
-    TG_TRY(remove_stale(root));
-    char *temp = tg_ckpt_folder(root, step, ".tmp"), *place = tg_ckpt_folder(root, step, "");
-    teng_status status = temp && place ? write_folder(temp, step, items, n, state) : teng_error_status();
-    if (status == TENG_OK) status = tg_folder_swap(temp, place, &exchanged);
-    if (status == TENG_OK) {
-        tidy(root, step, temp, exchanged, keep_max);
-    } else {
-        tg_fail_context("the checkpoint of step %" PRId64 " was not saved", step);
-        if (temp) tg_remove_tree(temp);
-    }
-    tg_free(temp);
-    tg_free(place);
+    TG_TRY(tg_ckpt_begin(root, step));
+    teng_status status = tg_ckpt_write_part(root, step, alone, items, n, &files);
+    if (status == TENG_OK) status = tg_ckpt_commit(root, step, alone, state, files, keep_max);
+    json_decref(files);
+    if (status != TENG_OK) tg_ckpt_abandon(root, step);
     return status;
 }

@@ -29,6 +29,7 @@ struct tg_ckpt_writer {
     char *root;
     int keep_max;
     bool async;
+    tg_ckpt_team team;
     job job;
     tg_queue *idle, *jobs;
     tg_thread *thread;
@@ -60,7 +61,10 @@ static void run_save(tg_ckpt_writer *w, int64_t step, const tg_ckpt_item *items,
     *out = (tg_ckpt_done){.step = step};
     for (size_t i = 0; i < n; i++)
         out->bytes += tg_desc_bytes(&items[i].desc);
-    tg_ckpt_save(w->root, step, items, n, state, w->keep_max);
+    if (w->team.ranks > 1)
+        tg_ckpt_write_part(w->root, step, w->team, items, n, &out->files);
+    else
+        tg_ckpt_save(w->root, step, items, n, state, w->keep_max);
     tg_error_take(&out->error);
     out->seconds = tg_clock_seconds() - start;
     if (before.status != TENG_OK) tg_error_give(&before);
@@ -90,13 +94,15 @@ static teng_status start(tg_ckpt_writer *w)
     return tg_thread_start("ckpt-writer", writer_main, w, &w->thread);
 }
 
-teng_status tg_ckpt_writer_create(const char *root, int keep_max, bool async, tg_ckpt_writer **out)
+teng_status tg_ckpt_writer_create(const char *root, int keep_max, bool async, tg_ckpt_team team,
+                                  tg_ckpt_writer **out)
 {
     *out = NULL;
     tg_ckpt_writer *w = tg_calloc(1, sizeof *w);
     if (!w) return teng_error_status();
     w->keep_max = keep_max;
     w->async = async;
+    w->team = team;
     w->root = tg_strdup(root);
     teng_status status = start(w);
     if (status != TENG_OK)
@@ -109,7 +115,7 @@ teng_status tg_ckpt_writer_create(const char *root, int keep_max, bool async, tg
 static void record(tg_ckpt_writer *w, const tg_ckpt_done *done)
 {
     w->last = done->error;
-    (void)tg_vec_push(&w->finished, *done); /* out of memory: status() still tells */
+    if (!tg_vec_push(&w->finished, *done)) json_decref(done->files); /* out of memory: status() still tells */
 }
 
 /* Takes the idle job, waiting for it if asked, and records its outcome. NULL: a save is being written. */
@@ -144,6 +150,12 @@ static teng_status fill(job *j, int64_t step, const tg_ckpt_item *items, size_t 
         tg_ckpt_item copy = items[i];
         copy.name = items[i].name ? tg_arena_strdup(j->names, items[i].name) : NULL;
         copy.group = items[i].group ? tg_arena_strdup(j->names, items[i].group) : NULL;
+        if (items[i].part) {
+            tg_ckpt_part *part = tg_arena_alloc(j->names, sizeof *part);
+            if (!part) return teng_error_status();
+            *part = *items[i].part;
+            copy.part = part;
+        }
         if ((items[i].name && !copy.name) || (items[i].group && !copy.group)) return teng_error_status();
         if (items[i].data) {
             if (bytes) memcpy(j->staging + at, items[i].data, bytes);
@@ -222,6 +234,8 @@ void tg_ckpt_writer_destroy(tg_ckpt_writer **writer)
     tg_vec_free(&w->job.items);
     tg_arena_destroy(&w->job.names);
     json_decref(w->job.state);
+    for (size_t i = w->reported; i < w->finished.len; i++)
+        json_decref(w->finished.data[i].files);
     tg_vec_free(&w->finished);
     tg_free(w->root);
     tg_free(w);

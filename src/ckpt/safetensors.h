@@ -8,7 +8,7 @@
 #define TG_CKPT_SAFETENSORS_H
 
 #include "base/json.h"
-#include "teng/tensor.h"
+#include "mesh/box_copy.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,6 +16,11 @@
 
 #define TG_ST_HEADER_MAX 100000000u /* bytes of JSON; the reference reader has the same limit */
 
+/* Which part of a whole tensor an item is. */
+typedef struct tg_ckpt_part {
+    teng_desc whole;
+    tg_box box;
+} tg_ckpt_part;
 /* A tensor to be written; all pointers are the caller's. */
 typedef struct tg_ckpt_item {
     const char *name; /* unique in its group */
@@ -23,15 +28,28 @@ typedef struct tg_ckpt_item {
     const void *data; /* host memory, row-major, tg_desc_bytes(&desc) bytes */
     const char
         *group; /* stem of the file it goes to: "model", "optimizer", ... Only checkpoints look at it */
+    const tg_ckpt_part
+        *part; /* desc is the shape of a part; NULL: of the whole. Only checkpoints look at it */
+    /* data NULL: writes tg_desc_bytes(&desc) bytes to `to` when the file has come to this tensor, so that no
+     * more than one of them is in memory. Not for checkpoints. */
+    teng_status (*fetch)(void *user, const struct tg_ckpt_item *item, void *to);
+    void *user;
 } tg_ckpt_item;
 
+/* A part of a tensor in one of the files of a sharded checkpoint. */
+typedef struct tg_st_piece {
+    const void *data;
+    tg_box box;
+} tg_st_piece;
 /* A tensor that was read. Pointers live until the file or set is closed. */
 typedef struct tg_st_tensor {
     const char *name;
     teng_desc desc;
-    const void *data; /* aligned to the element size; read only */
-    const char *file; /* path it came from */
-    uint64_t offset;  /* of its first byte in that file */
+    const void *data;          /* aligned to the element size; read only. NULL: it lies in pieces */
+    const char *file;          /* path it came from; of pieces, one of them */
+    uint64_t offset;           /* of its first byte in that file */
+    const tg_st_piece *pieces; /* that together are the whole, no element twice */
+    size_t n_pieces;
 } tg_st_tensor;
 
 /* ---- one file ---- */
@@ -66,12 +84,15 @@ teng_status tg_st_write_sharded(const char *dir, const char *stem, const tg_ckpt
 /* Copies a tensor to dst, whose description is `want`: equal shape; another float type is converted, any
  * other difference of types is an error that names the tensor and both descriptions. */
 teng_status tg_st_read(const tg_st_tensor *t, const teng_desc *want, void *dst);
+/* A box of the whole, of which `whole` is the shape and element type that is wanted; dst gets the box
+ * row-major. Types as above. */
+teng_status tg_st_read_box(const tg_st_tensor *t, const teng_desc *whole, const tg_box *box, void *dst);
 
 /* ---- weights: one file, or an index with its shards ---- */
 typedef struct tg_weights tg_weights;
-/* path: a .safetensors file, an index (.json), or a folder that holds model.safetensors or
- * model.safetensors.index.json. Errors by name: shard missing, tensor listed and not in its shard, in a shard
- * and not listed, in two shards. */
+/* path: a .safetensors file, an index (.json), or a folder that holds model.safetensors,
+ * model.safetensors.index.json or a checkpoint. Errors by name: shard missing, tensor listed and not in its
+ * shard, in a shard and not listed, in two shards. */
 teng_status tg_weights_open(const char *path, tg_weights **out);
 void tg_weights_close(tg_weights **weights);
 size_t tg_weights_count(const tg_weights *weights);

@@ -298,16 +298,50 @@ const char *tg_st_metadata(const tg_st_file *file, const char *key)
     return json_string_value(json_object_get(json_object_get(file->header, "__metadata__"), key));
 }
 
-teng_status tg_st_read(const tg_st_tensor *t, const teng_desc *want, void *dst)
+/* Elements of the box in the tensor's own type. */
+static teng_status gather(const tg_st_tensor *t, const tg_box *box, void *dst)
+{
+    const tg_box whole = tg_box_whole(&t->desc);
+    const tg_st_piece own = {t->data, whole}, *pieces = t->data ? &own : t->pieces;
+    const size_t n = t->data ? 1 : t->n_pieces, size = (size_t)teng_dtype_size(t->desc.dtype);
+    int64_t copied = 0;
+    for (size_t i = 0; i < n; i++)
+        copied += tg_box_copy(size, &pieces[i].box, pieces[i].data, box, dst);
+    if (copied == tg_box_numel(box)) return TENG_OK;
+    return tg_fail(
+        TENG_FORMAT,
+        "%s: the pieces of tensor \"%.200s\" hold %lld of the %lld elements that are needed: a file "
+        "of the checkpoint is missing or written twice",
+        t->file, t->name, (long long)copied, (long long)tg_box_numel(box));
+}
+
+teng_status tg_st_read_box(const tg_st_tensor *t, const teng_desc *whole, const tg_box *box, void *dst)
 {
     char have_text[TG_DESC_TEXT], want_text[TG_DESC_TEXT];
     teng_desc same = t->desc;
-    same.dtype = want->dtype;
-    bool convertible =
-        t->desc.dtype == want->dtype || (tg_dtype_is_float(t->desc.dtype) && tg_dtype_is_float(want->dtype));
-    if (!tg_desc_equal(&same, want) || !convertible)
+    same.dtype = whole->dtype;
+    const bool alike = t->desc.dtype == whole->dtype;
+    const bool convertible = alike || (tg_dtype_is_float(t->desc.dtype) && tg_dtype_is_float(whole->dtype));
+    if (!tg_desc_equal(&same, whole) || !convertible)
         return tg_fail(TENG_FORMAT, "%s: tensor \"%.200s\" is %s, but %s is needed", t->file, t->name,
-                       tg_desc_text(have_text, &t->desc), tg_desc_text(want_text, want));
-    tg_convert(want->dtype, dst, t->desc.dtype, t->data, tg_desc_numel(want));
-    return TENG_OK;
+                       tg_desc_text(have_text, &t->desc), tg_desc_text(want_text, whole));
+    const tg_box all = tg_box_whole(whole);
+    const int64_t n = tg_box_numel(box);
+    if (t->data && tg_box_equal(box, &all)) {
+        tg_convert(whole->dtype, dst, t->desc.dtype, t->data, n);
+        return TENG_OK;
+    }
+    if (alike) return gather(t, box, dst);
+    void *own = tg_alloc((size_t)n * (size_t)teng_dtype_size(t->desc.dtype) + 1);
+    if (!own) return TENG_MEMORY;
+    const teng_status status = gather(t, box, own);
+    if (status == TENG_OK) tg_convert(whole->dtype, dst, t->desc.dtype, own, n);
+    tg_free(own);
+    return status;
+}
+
+teng_status tg_st_read(const tg_st_tensor *t, const teng_desc *want, void *dst)
+{
+    const tg_box all = tg_box_whole(want);
+    return tg_st_read_box(t, want, &all, dst);
 }

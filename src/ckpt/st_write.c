@@ -51,7 +51,7 @@ static teng_status check_item(const char *path, const tg_ckpt_item *item)
         if (d->dims[i] < 0)
             return tg_fail(TENG_INVALID, "%s: tensor \"%.200s\": dimension %d is %lld", path, item->name, i,
                            (long long)d->dims[i]);
-    if (!item->data && tg_desc_bytes(d) > 0)
+    if (!item->data && !item->fetch && tg_desc_bytes(d) > 0)
         return tg_fail(TENG_INVALID, "%s: tensor \"%.200s\" has no data", path, item->name);
     return TENG_OK;
 }
@@ -146,6 +146,18 @@ static teng_status put(tg_writer *w, XXH3_state_t *hash, const void *data, size_
     return TENG_OK;
 }
 
+static teng_status put_tensor(tg_writer *w, XXH3_state_t *hash, const tg_ckpt_item *item)
+{
+    const size_t bytes = tg_desc_bytes(&item->desc);
+    if (item->data || !item->fetch) return put(w, hash, item->data, bytes);
+    void *copy = tg_alloc_aligned(bytes + 1);
+    if (!copy) return TENG_MEMORY;
+    teng_status status = item->fetch(item->user, item, copy);
+    if (status == TENG_OK) status = put(w, hash, copy, bytes);
+    tg_free_aligned(copy);
+    return status;
+}
+
 static teng_status put_all(tg_writer *w, XXH3_state_t *hash, const tg_ckpt_item **order, size_t n,
                            const char *header, size_t header_len)
 {
@@ -153,7 +165,7 @@ static teng_status put_all(tg_writer *w, XXH3_state_t *hash, const tg_ckpt_item 
     TG_TRY(put(w, hash, &len, sizeof len));
     TG_TRY(put(w, hash, header, header_len));
     for (size_t i = 0; i < n; i++)
-        TG_TRY(put(w, hash, order[i]->data, tg_desc_bytes(&order[i]->desc)));
+        TG_TRY(put_tensor(w, hash, order[i]));
     return TENG_OK;
 }
 

@@ -3,7 +3,7 @@
  * agree with its shards in both directions; a model with a tensor missing or taken from the wrong file would
  * train on.
  */
-#include "ckpt/safetensors.h"
+#include "ckpt/checkpoint.h"
 
 #include "base/fail.h"
 #include "base/file.h"
@@ -17,7 +17,20 @@ struct tg_weights {
     TG_VEC(tg_st_file *) files;
     TG_VEC(const tg_st_tensor *) tensors;
     tg_strmap *by_name;
+    tg_ckpt *ck; /* of a checkpoint, which then owns the tensors; NULL: files do */
 };
+
+static teng_status add_tensor(tg_weights *w, const tg_st_tensor *t)
+{
+    int64_t former;
+    if (tg_strmap_get(w->by_name, t->name, strlen(t->name), &former))
+        return tg_fail(TENG_FORMAT, "tensor \"%.200s\" is in two files: %s and %s", t->name,
+                       w->tensors.data[former]->file, t->file);
+    return tg_strmap_set(w->by_name, t->name, strlen(t->name), (int64_t)w->tensors.len, NULL) &&
+                   tg_vec_push(&w->tensors, t)
+               ? TENG_OK
+               : teng_error_status();
+}
 
 /* Opens one file and enters its tensors. */
 static teng_status add_file(tg_weights *w, const char *path)
@@ -28,16 +41,16 @@ static teng_status add_file(tg_weights *w, const char *path)
         tg_st_close(&file);
         return teng_error_status();
     }
-    for (size_t i = 0; i < tg_st_count(file); i++) {
-        const tg_st_tensor *t = tg_st_at(file, i);
-        int64_t former;
-        if (tg_strmap_get(w->by_name, t->name, strlen(t->name), &former))
-            return tg_fail(TENG_FORMAT, "tensor \"%.200s\" is in two files: %s and %s", t->name,
-                           w->tensors.data[former]->file, t->file);
-        if (!tg_strmap_set(w->by_name, t->name, strlen(t->name), (int64_t)w->tensors.len, NULL) ||
-            !tg_vec_push(&w->tensors, t))
-            return teng_error_status();
-    }
+    for (size_t i = 0; i < tg_st_count(file); i++)
+        TG_TRY(add_tensor(w, tg_st_at(file, i)));
+    return TENG_OK;
+}
+
+static teng_status add_checkpoint(tg_weights *w, const char *path)
+{
+    TG_TRY(tg_ckpt_open(path, false, &w->ck));
+    for (size_t i = 0; i < tg_ckpt_count(w->ck, "model"); i++)
+        TG_TRY(add_tensor(w, tg_ckpt_at(w->ck, "model", i)));
     return TENG_OK;
 }
 
@@ -133,17 +146,20 @@ static teng_status nothing_found(const char *dir)
 static teng_status add_folder(tg_weights *w, const char *dir)
 {
     char *single = tg_path_join(dir, "model.safetensors"),
-         *index = tg_path_join(dir, "model.safetensors.index.json");
+         *index = tg_path_join(dir, "model.safetensors.index.json"), *state = tg_path_join(dir, "state.json");
     teng_status status;
-    if (!single || !index)
+    if (!single || !index || !state)
         status = teng_error_status();
     else if (tg_path_exists(single)) /* the order that transformers looks in */
         status = add_file(w, single);
     else if (tg_path_exists(index))
         status = add_index(w, index);
+    else if (tg_path_exists(state))
+        status = add_checkpoint(w, dir);
     else
         status = nothing_found(dir);
     tg_free(single);
+    tg_free(state);
     tg_free(index);
     return status;
 }
@@ -178,6 +194,7 @@ void tg_weights_close(tg_weights **weights)
     for (size_t i = 0; i < w->files.len; i++)
         tg_st_close(&w->files.data[i]);
     tg_vec_free(&w->files);
+    tg_ckpt_close(&w->ck);
     tg_vec_free(&w->tensors);
     tg_strmap_destroy(&w->by_name);
     tg_free(w);

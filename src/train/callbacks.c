@@ -130,7 +130,8 @@ static teng_status open_saver(const teng_callback *self, const teng_train_info *
     char *lock = tg_path_join(self->dir, "lock");
     teng_status status = lock ? tg_lock_take(lock, &s->lock) : TENG_MEMORY;
     tg_free(lock);
-    if (status == TENG_OK) status = tg_ckpt_writer_create(self->dir, self->keep_max, true, &s->writer);
+    if (status == TENG_OK)
+        status = tg_ckpt_writer_create(self->dir, self->keep_max, true, (tg_ckpt_team){0}, &s->writer);
     s->saved = info->step;
     return status;
 }

@@ -55,13 +55,16 @@ teng_status tg_core_items(const tg_core *core, tg_ckpt_item **items, size_t *n)
     *n = 0;
     for (int i = 0; i < spilled; i++) {
         const tg_spill_entry *e = tg_spill_at(spill, i);
-        out[(*n)++] = (tg_ckpt_item){e->name, e->desc, base + e->offset, "optimizer"};
+        out[(*n)++] =
+            (tg_ckpt_item){.name = e->name, .desc = e->desc, .data = base + e->offset, .group = "optimizer"};
     }
     for (size_t i = 0; i < count; i++) {
         const tg_store_entry *e = tg_store_at(core->store, i);
         if (!is_saved(e)) continue;
-        out[(*n)++] =
-            (tg_ckpt_item){e->name, e->desc, e->data, e->kind == TG_STORE_PARAM ? "model" : "optimizer"};
+        out[(*n)++] = (tg_ckpt_item){.name = e->name,
+                                     .desc = e->desc,
+                                     .data = e->data,
+                                     .group = e->kind == TG_STORE_PARAM ? "model" : "optimizer"};
     }
     *items = out;
     return TENG_OK;

@@ -273,9 +273,10 @@ static teng_status open_writers(tg_run *run)
     char *metrics = path_in(run, "metrics.jsonl"), *root = path_in(run, "checkpoints");
     teng_status status = metrics && root ? tg_metrics_open(metrics, &run->metrics) : TENG_MEMORY;
     if (status == TENG_OK)
-        status = tg_ckpt_writer_create(
-            root, (int)run->cfg->checkpoint.keep_max,
-            run->cfg->checkpoint.async && run->cfg->memory.offload == TG_CFG_OFFLOAD_NONE, &run->writer);
+        status = tg_ckpt_writer_create(root, (int)run->cfg->checkpoint.keep_max,
+                                       run->cfg->checkpoint.async &&
+                                           run->cfg->memory.offload == TG_CFG_OFFLOAD_NONE,
+                                       (tg_ckpt_team){0}, &run->writer);
     tg_free(metrics);
     tg_free(root);
     run->saved_step = -1;

@@ -52,7 +52,7 @@ static teng_status rewrite(const char *from, const char *to, uint64_t max)
     if (!items) return teng_error_status();
     for (size_t i = 0; i < n; i++) {
         const tg_st_tensor *t = tg_weights_at(w, i);
-        items[i] = (tg_ckpt_item){t->name, t->desc, t->data, NULL};
+        items[i] = (tg_ckpt_item){.name = t->name, .desc = t->desc, .data = t->data};
     }
     json_t *metadata = json_pack("{s:s}", "format", "pt");
     teng_status status = max ? tg_st_write_sharded(to, "model", items, n, max, metadata)
