@@ -3,6 +3,7 @@ tg_test(test_box_copy ROOMS mesh)
 tg_test(test_safetensors SOURCES test_safetensors.c scratch.c ROOMS ckpt)
 tg_test(test_checkpoint SOURCES test_checkpoint.c scratch.c ROOMS ckpt)
 tg_test(test_ckpt_writer SOURCES test_ckpt_writer.c scratch.c ROOMS ckpt LABELS fast thread)
+tg_test(test_ckpt_parts SOURCES test_ckpt_parts.c scratch.c ROOMS ckpt)
 tg_test(test_ckpt_crash ROOMS ckpt)
 tg_test(test_hf_folder SOURCES test_hf_folder.c scratch.c ROOMS ckpt)
 
