@@ -101,7 +101,7 @@ static tg_lm *open_lm(const char *dir, bool pynative)
     if (!pynative) return lm;
     const tg_step_options options = {.pynative = true, .micro_batches = 1};
     tg_core_destroy(&lm->core);
-    assert_ok(tg_core_create(lm->cell, "cpu", 1, &options, &lm->core));
+    assert_ok(tg_core_create(lm->cell, "cpu", 1, &options, NULL, &lm->core));
     assert_ok(tg_core_load_path(lm->core, dir));
     return lm;
 }

@@ -106,7 +106,7 @@ static void a_checkpoint_goes_on_as_the_other(void **state)
         const tg_source source = tiny_source(&e);
         assert_int_equal(tg_ckpt_latest(dir, false, &path), TENG_OK);
         assert_int_equal(tg_ckpt_open(path, false, &ck), TENG_OK);
-        assert_int_equal(tg_core_create(two, "cpu", 0, &o[!way], &resumed), TENG_OK);
+        assert_int_equal(tg_core_create(two, "cpu", 0, &o[!way], NULL, &resumed), TENG_OK);
         if (tg_core_restore(resumed, ck, &source) != TENG_OK) fail_msg("%s", teng_error());
         tg_ckpt_close(&ck);
         tg_free(path);
@@ -165,7 +165,7 @@ static void refused(const tg_step_options *o, teng_status status, const char *me
     tg_core_result r;
     tiny_data d = {0};
     const tg_source source = tiny_source(&d);
-    teng_status got = tg_core_create(lm, "cpu", 0, o, &core);
+    teng_status got = tg_core_create(lm, "cpu", 0, o, NULL, &core);
     if (got == TENG_OK) got = tg_core_train_step(core, &source, 1e-3, &r);
     assert_int_equal(got, status);
     if (!strstr(teng_error(), message)) fail_msg("\"%s\" is not in \"%s\"", message, teng_error());

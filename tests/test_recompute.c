@@ -164,7 +164,7 @@ static void the_same_bits_across_a_save(void **state)
     assert_int_equal(tg_ckpt_latest(root, false, &path), TENG_OK);
     assert_int_equal(tg_ckpt_open(path, false, &ck), TENG_OK);
     o.recompute = TG_CFG_RECOMPUTE_FULL;
-    assert_int_equal(tg_core_create(two, "cpu", 0, &o, &resumed), TENG_OK);
+    assert_int_equal(tg_core_create(two, "cpu", 0, &o, NULL, &resumed), TENG_OK);
     assert_int_equal(tg_core_restore(resumed, ck, &source), TENG_OK);
     tg_ckpt_close(&ck);
     tg_free(path);
@@ -323,7 +323,7 @@ static void refused(const tg_step_options *o, const char *message)
     tg_core_result r;
     tiny_data d = {0};
     const tg_source source = tiny_source(&d);
-    if (tg_core_create(lm, "cpu", 0, o, &core) == TENG_OK)
+    if (tg_core_create(lm, "cpu", 0, o, NULL, &core) == TENG_OK)
         assert_int_not_equal(tg_core_train_step(core, &source, 1e-3, &r), TENG_OK);
     if (!strstr(teng_error(), message)) fail_msg("\"%s\" is not in \"%s\"", message, teng_error());
     teng_error_clear();

@@ -203,7 +203,7 @@ static void run_steps(const char *family, int threads, float *losses, int n)
     tg_step_options o = tiny_options();
     teng_cell *lm = model(family);
     tg_core *core = NULL;
-    assert_int_equal(tg_core_create(lm, "cpu", threads, &o, &core), TENG_OK);
+    assert_int_equal(tg_core_create(lm, "cpu", threads, &o, NULL, &core), TENG_OK);
     assert_int_equal(omp_get_max_threads(), threads);
     assert_int_equal(tg_core_init(core, 11), TENG_OK);
     tiny_data d = {.rows = 8};
@@ -294,7 +294,7 @@ static void restored_state_goes_on(void **state)
         const tg_source source = tiny_source(&e);
         assert_int_equal(tg_ckpt_latest(root, false, &path), TENG_OK);
         assert_int_equal(tg_ckpt_open(path, false, &ck), TENG_OK);
-        assert_int_equal(tg_core_create(two, "cpu", 0, &o, &resumed), TENG_OK);
+        assert_int_equal(tg_core_create(two, "cpu", 0, &o, NULL, &resumed), TENG_OK);
         assert_int_equal(tg_core_restore(resumed, ck, &source), TENG_OK);
         tg_ckpt_close(&ck);
         tg_free(path);

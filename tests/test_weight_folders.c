@@ -30,7 +30,7 @@ static model open_model(const char *dir)
     char *text = tg_json_text(config, 0);
     m.cell = teng_lm_create(text);
     if (!m.cell) fail_msg("%s", teng_error());
-    assert_int_equal(tg_core_create(m.cell, "cpu", 1, &options, &m.core), TENG_OK);
+    assert_int_equal(tg_core_create(m.cell, "cpu", 1, &options, NULL, &m.core), TENG_OK);
     tg_free(text);
     json_decref(config);
     return m;

@@ -43,7 +43,7 @@ tg_step_options tiny_options(void)
 tg_core *tiny_core(teng_cell *cell, const tg_step_options *options)
 {
     tg_core *core = NULL;
-    if (tg_core_create(cell, "cpu", 0, options, &core) != TENG_OK || tg_core_init(core, 11) != TENG_OK)
+    if (tg_core_create(cell, "cpu", 0, options, NULL, &core) != TENG_OK || tg_core_init(core, 11) != TENG_OK)
         fail_msg("%s", teng_error());
     return core;
 }

@@ -61,7 +61,7 @@ static teng_status make_model(bench *b)
     if (!cfg->model.vocab_size.set && !cfg->model.from) TG_TRY(tg_run_open_tokenizer(cfg, &lm->tokenizer));
     TG_TRY(tg_run_open_model(cfg, lm->tokenizer, &lm->cell, &lm->info));
     if (b->options->dtype != TENG_F32) TG_TRY(tg_lm_store_weights(lm->cell, b->options->dtype));
-    TG_TRY(tg_core_create(lm->cell, b->dev->info.kind, b->dev->info.threads, &options, &lm->core));
+    TG_TRY(tg_core_create(lm->cell, b->dev->info.kind, b->dev->info.threads, &options, NULL, &lm->core));
     TG_TRY(init_narrow(lm, seed));
     return tg_core_init(lm->core, seed);
 }

@@ -82,7 +82,7 @@ static teng_status open_parts(tg_bench_step *b)
     if (!cfg->model.vocab_size.set && !cfg->model.from) TG_TRY(tg_run_open_tokenizer(cfg, &b->tokenizer));
     TG_TRY(tg_run_open_model(cfg, b->tokenizer, &b->lm, &b->info));
     const tg_step_options options = tg_run_step_options(cfg);
-    TG_TRY(tg_core_create(b->lm, cfg->context.device, (int)cfg->context.threads, &options, &b->core));
+    TG_TRY(tg_core_create(b->lm, cfg->context.device, (int)cfg->context.threads, &options, NULL, &b->core));
     b->modelled = tg_clock_seconds();
     TG_TRY(tg_run_plan_micro_batch(cfg, b->core->step, &b->plan));
     b->planned = tg_clock_seconds();

@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/strmap.h"
 #include "base/thread.h"
 #include "data/sample_source.h"
 
@@ -371,4 +372,32 @@ tg_loader_info tg_loader_info_get(const tg_loader *l)
     info.samples = l->samples * (periods ? (uint64_t)l->o.n_buckets : 1);
     info.batches = (info.samples + (l->o.once ? l->group - 1 : 0)) / l->group;
     return info;
+}
+
+uint64_t tg_loader_fingerprint(const tg_loader *l)
+{
+    enum { SAMPLES = 64 };
+    const size_t longest = (size_t)l->o.seq_len + 1;
+    uint64_t hash = l->samples;
+    if (!l->source) return 0;
+    /* Beside the thread, which has the loader's own scratch. */
+    tg_sample_scratch scratch = {tg_alloc(longest * sizeof(int32_t)), tg_alloc(longest)};
+    int32_t *row = tg_alloc(2 * longest * sizeof *row);
+    for (uint64_t i = 0; i < SAMPLES && scratch.tokens && scratch.score && row; i++) {
+        const uint64_t sample = l->samples < SAMPLES ? i % l->samples : l->samples / SAMPLES * i;
+        const int64_t seq = l->o.n_buckets ? l->o.seq_buckets[0] : l->o.seq_len;
+        int64_t valid = 0;
+        if (tg_sample_source_read(l->source, &scratch, sample, 0, seq, l->pad, row, row + longest, &valid) !=
+            TENG_OK) {
+            teng_error_clear();
+            hash = 0;
+            break;
+        }
+        hash = tg_hash64(row, (size_t)seq * sizeof *row, hash);
+        hash = tg_hash64(row + longest, (size_t)seq * sizeof *row, hash);
+    }
+    tg_free(scratch.tokens);
+    tg_free(scratch.score);
+    tg_free(row);
+    return hash;
 }

@@ -76,5 +76,8 @@ teng_status tg_loader_next(tg_loader *l, tg_batch *out);
 uint64_t tg_loader_cursor(const tg_loader *l); /* after the last batch given out */
 teng_status tg_loader_seek(tg_loader *l, uint64_t cursor);
 tg_loader_info tg_loader_info_get(const tg_loader *l);
+/* A hash of samples from all over an epoch: two loaders that read the same files give the same, whatever part
+ * of a batch is theirs. 0: synthetic, or a sample cannot be read. */
+uint64_t tg_loader_fingerprint(const tg_loader *l);
 
 #endif

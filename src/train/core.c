@@ -7,11 +7,16 @@
 #include "tensor/desc.h"
 
 #include <math.h>
+#include <string.h>
 
-typedef struct tg_core_cut { /* one micro-batch of a batch */
-    teng_desc desc[TG_CORE_MAX_IN];
+typedef struct tg_core_cut {        /* one micro-batch of a batch */
+    teng_desc desc[TG_CORE_MAX_IN]; /* what the graph is made for */
     const void *data[TG_CORE_MAX_IN];
-    int64_t valid, tokens;
+    void *columns[TG_CORE_MAX_IN]; /* copies of this rank's positions; NULL: none are needed */
+    size_t column_bytes[TG_CORE_MAX_IN];
+    int64_t here; /* labels of this rank, and how many of them count */
+    int64_t valid;
+    int64_t tokens; /* of all ranks */
 } cut;
 
 /* Memory for every parameter; initial values or a file's come later. */
@@ -28,7 +33,7 @@ static teng_status add_params(tg_core *c)
 }
 
 teng_status tg_core_create(teng_cell *cell, const char *device, int threads, const tg_step_options *options,
-                           tg_core **out)
+                           tg_team *team, tg_core **out)
 {
     if (!cell)
         return teng_error_status() != TENG_OK ? teng_error_status()
@@ -36,11 +41,12 @@ teng_status tg_core_create(teng_cell *cell, const char *device, int threads, con
     tg_core *c = tg_calloc(1, sizeof *c);
     if (!c) return TENG_MEMORY;
     c->cell = cell;
+    c->team = team;
     c->options = *options;
     if (c->options.micro_batches < 1) c->options.micro_batches = 1;
     c->options.loss_scale = tg_loss_scale_fill(c->options.loss_scale);
     c->scale = tg_loss_scale_begin(&c->options.loss_scale);
-    c->cuts = tg_calloc((size_t)c->options.micro_batches, sizeof *c->cuts);
+    c->cuts = tg_calloc((size_t)c->options.micro_batches + 1, sizeof *c->cuts); /* and one of an evaluation */
     c->feeds = tg_calloc((size_t)c->options.micro_batches, sizeof *c->feeds);
     teng_status status = c->cuts && c->feeds ? tg_device_open(device, threads, &c->dev) : TENG_MEMORY;
     if (status == TENG_OK) {
@@ -51,7 +57,7 @@ teng_status tg_core_create(teng_cell *cell, const char *device, int threads, con
     if (status == TENG_OK) {
         status = c->store ? tg_step_create(cell, c->store, &c->options, &c->step) : TENG_MEMORY;
     }
-    if (status == TENG_OK) status = add_params(c);
+    if (status == TENG_OK && !tg_team_is_many(team)) status = add_params(c);
     if (status != TENG_OK) {
         tg_core_destroy(&c);
         return status;
@@ -67,6 +73,10 @@ void tg_core_destroy(tg_core **core)
     tg_step_destroy(&c->step);
     tg_store_destroy(&c->store);
     tg_device_close(&c->dev);
+    for (int64_t m = 0; c->cuts && m <= c->options.micro_batches; m++)
+        for (int i = 0; i < TG_CORE_MAX_IN; i++)
+            tg_free_aligned(c->cuts[m].columns[i]);
+    tg_free(c->stage);
     tg_free(c->cuts);
     tg_free(c->feeds);
     tg_free(c);
@@ -82,21 +92,74 @@ static int64_t count_valid(const int32_t *labels, int64_t n)
     return valid;
 }
 
-/* Rows r·i/k … of every input, and how many of its labels count. */
-static void cut_rows(const tg_source_batch *b, int64_t begin, int64_t end, cut *out)
+/* This rank's positions of rows [rows, T, …]: with n context ranks piece i and piece 2n-1-i of 2n, so that
+ * all have as much to do under a causal mask. */
+static teng_status cut_columns(const teng_desc *whole, const void *data, int64_t rows, int index, int count,
+                               cut *c, int i)
 {
+    const int64_t piece = whole->dims[1] / (2 * count);
+    size_t element = (size_t)teng_dtype_size(whole->dtype);
+    for (int d = 2; d < whole->ndim; d++)
+        element *= (size_t)whole->dims[d];
+    if (whole->dims[1] % (2 * count))
+        return tg_fail(TENG_INVALID,
+                       "sequences of %lld positions cannot be cut into two equal pieces for each of %d ranks "
+                       "(parallel.context)",
+                       (long long)whole->dims[1], count);
+    const size_t bytes = (size_t)piece * element, row = (size_t)whole->dims[1] * element;
+    if (2 * bytes * (size_t)rows > c->column_bytes[i]) {
+        tg_free_aligned(c->columns[i]);
+        c->column_bytes[i] = 0;
+        c->columns[i] = tg_alloc_aligned(2 * bytes * (size_t)rows);
+        if (!c->columns[i]) return TENG_MEMORY;
+        c->column_bytes[i] = 2 * bytes * (size_t)rows;
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        const char *from = (const char *)data + (size_t)r * row;
+        char *to = (char *)c->columns[i] + (size_t)r * 2 * bytes;
+        memcpy(to, from + (size_t)index * bytes, bytes);
+        memcpy(to + bytes, from + (size_t)(2 * count - 1 - index) * bytes, bytes);
+    }
+    c->data[i] = c->columns[i];
+    return TENG_OK;
+}
+
+/* Micro-batch m of k: rows of every input, and how many of its labels count. In a graph the ranks share what
+ * is the micro-batch of all of them; pynative knows this rank's rows alone. */
+static teng_status cut_rows(const tg_core *core, const tg_source_batch *b, bool shared, int64_t m, int64_t k,
+                            cut *out)
+{
+    int index, ranks, column, columns;
+    tg_team_rows(core->team, &index, &ranks);
+    tg_team_columns(core->team, &column, &columns);
+    const int64_t given = b->desc[0].dims[0], pieces = shared ? k : k * ranks;
+    if (given % pieces)
+        return tg_fail(
+            TENG_INVALID,
+            "a batch of %lld rows cannot be cut into %lld micro-batches (train.micro_batches) of %d "
+            "ranks",
+            (long long)given, (long long)k, ranks);
+    const int64_t own = given / pieces, begin = shared ? m * own : (m * ranks + index) * own;
+    int64_t own_tokens = own;
     for (int i = 0; i < b->n_in; i++) {
         const teng_desc *whole = &b->desc[i];
         const size_t row = whole->dims[0] ? tg_desc_bytes(whole) / (size_t)whole->dims[0] : 0;
         out->desc[i] = *whole;
-        out->desc[i].dims[0] = end - begin;
+        out->desc[i].dims[0] = core->options.pynative ? own : own * ranks;
         out->data[i] = (const char *)b->data[i] + row * (size_t)begin;
+        if (columns > 1 && whole->ndim > 1)
+            TG_TRY(cut_columns(whole, out->data[i], own, column, columns, out, i));
     }
-    out->valid = out->tokens = end - begin;
+    out->here = out->valid = own;
     if (b->labels >= 0) {
-        out->tokens = tg_desc_numel(&out->desc[b->labels]);
-        out->valid = count_valid(out->data[b->labels], out->tokens);
+        teng_desc labels = b->desc[b->labels];
+        labels.dims[0] = own;
+        own_tokens = tg_desc_numel(&labels);
+        out->here = own_tokens / (labels.ndim > 1 ? columns : 1);
+        out->valid = count_valid(out->data[b->labels], out->here);
     }
+    out->tokens = own_tokens * ranks;
+    return TENG_OK;
 }
 
 static tg_step_feed feed_of(const tg_source_batch *b, const cut *c)
@@ -119,21 +182,38 @@ static teng_status note_result(tg_core *core, const tg_step_result *r, tg_core_r
     return TENG_OK;
 }
 
-static teng_status train_cuts(tg_core *core, const tg_source_batch *b, double lr, tg_core_result *out)
+/* What each micro-batch's mean loss weighs in the step's. A graph of many ranks has the mean over all of
+ * them; pynative has that of this rank, whose share of the labels counts. */
+static teng_status weigh_cuts(tg_core *core)
 {
-    cut *cuts = core->cuts;
+    const int64_t k = core->options.micro_batches;
+    int64_t valid = 0, few[64], *counts = k <= 64 ? few : tg_alloc(sizeof *counts * (size_t)k);
+    if (!counts) return TENG_MEMORY;
+    for (int64_t m = 0; m < k; m++)
+        counts[m] = core->cuts[m].valid;
+    const teng_status status = tg_team_sum_labels(core->team, counts, (int)k);
+    for (int64_t m = 0; m < k; m++)
+        valid += counts[m];
+    for (int64_t m = 0; m < k; m++) {
+        const int64_t mine = core->options.pynative ? core->cuts[m].valid : counts[m];
+        core->feeds[m].weight = valid ? (double)mine / (double)valid : 0.0;
+    }
+    if (counts != few) tg_free(counts);
+    return status;
+}
+
+static teng_status train_cuts(tg_core *core, const tg_source_batch *b, bool shared, double lr,
+                              tg_core_result *out)
+{
     tg_step_feed *feeds = core->feeds;
-    const int64_t k = core->options.micro_batches, rows = b->desc[0].dims[0];
-    int64_t valid = 0;
+    const int64_t k = core->options.micro_batches;
     out->tokens = 0;
     for (int64_t m = 0; m < k; m++) {
-        cut_rows(b, rows / k * m, rows / k * (m + 1), &cuts[m]);
-        feeds[m] = feed_of(b, &cuts[m]);
-        valid += cuts[m].valid;
-        out->tokens += cuts[m].tokens;
+        TG_TRY(cut_rows(core, b, shared, m, k, &core->cuts[m]));
+        feeds[m] = feed_of(b, &core->cuts[m]);
+        out->tokens += core->cuts[m].tokens;
     }
-    for (int64_t m = 0; m < k; m++)
-        feeds[m].weight = valid ? (double)cuts[m].valid / (double)valid : 0.0;
+    TG_TRY(weigh_cuts(core));
     tg_step_result r;
     TG_TRY(tg_step_train(core->step, core->applied + 1, lr, core->scale.scale, feeds, &r));
     return note_result(core, &r, out);
@@ -141,7 +221,6 @@ static teng_status train_cuts(tg_core *core, const tg_source_batch *b, double lr
 
 teng_status tg_core_train_step(tg_core *core, const tg_source *source, double lr, tg_core_result *out)
 {
-    const int64_t k = core->options.micro_batches;
     const double begin = tg_clock_seconds();
     tg_source_batch b = {0};
     if (core->again) TG_TRY(source->seek(source->user, core->cursor));
@@ -149,10 +228,7 @@ teng_status tg_core_train_step(tg_core *core, const tg_source *source, double lr
     out->wait_s = tg_clock_seconds() - begin;
     if (b.n_in < 1 || b.desc[0].ndim < 1)
         return tg_fail(TENG_INVALID, "the data source gave an empty batch while training");
-    if (b.desc[0].dims[0] % k)
-        return tg_fail(TENG_INVALID, "train.micro_batches=%lld does not divide the batch of %lld sequences",
-                       (long long)k, (long long)b.desc[0].dims[0]);
-    TG_TRY(train_cuts(core, &b, lr, out));
+    TG_TRY(train_cuts(core, &b, source->shared, lr, out));
     core->again = out->again;
     if (out->again) return TENG_OK;
     core->done++;
@@ -190,11 +266,10 @@ teng_status tg_core_check_dropped(const tg_core *core)
 }
 
 /* ---- evaluation ---- */
-static int64_t scored_bytes(const tg_source_batch *b, const tg_tokenizer *tokenizer)
+static int64_t scored_bytes(const tg_source_batch *b, const cut *c, const tg_tokenizer *tokenizer)
 {
-    const int32_t *labels = b->data[b->labels];
-    const int64_t n = tg_desc_numel(&b->desc[b->labels]);
-    int64_t bytes = 0;
+    const int32_t *labels = c->data[b->labels];
+    int64_t bytes = 0, n = c->here;
     for (int64_t i = 0; i < n; i++) {
         size_t len = 0;
         if (labels[i] >= 0 && !tg_tokenizer_is_special(tokenizer, (uint32_t)labels[i]) &&
@@ -204,6 +279,24 @@ static int64_t scored_bytes(const tg_source_batch *b, const tg_tokenizer *tokeni
     return bytes;
 }
 
+/* One batch into sum and the counts, of all ranks. */
+static teng_status score(tg_core *core, const tg_source_batch *b, bool shared, const tg_tokenizer *tokenizer,
+                         double *sum, tg_core_eval_result *out)
+{
+    cut *whole = &core->cuts[core->options.micro_batches];
+    double loss;
+    TG_TRY(cut_rows(core, b, shared, 0, 1, whole));
+    const tg_step_feed feed = feed_of(b, whole);
+    int64_t counts[2] = {whole->valid, 0}, own = whole->valid;
+    if (tokenizer && b->labels >= 0) counts[1] = scored_bytes(b, whole, tokenizer);
+    TG_TRY(tg_team_sum_labels(core->team, counts, 2));
+    TG_TRY(tg_step_eval(core->step, &feed, &loss));
+    *sum += loss * (double)(core->options.pynative ? own : counts[0]);
+    out->tokens += counts[0];
+    out->bytes += counts[1];
+    return TENG_OK;
+}
+
 teng_status tg_core_eval(tg_core *core, const tg_source *source, int64_t max_batches,
                          const tg_tokenizer *tokenizer, tg_core_eval_result *out)
 {
@@ -211,18 +304,12 @@ teng_status tg_core_eval(tg_core *core, const tg_source *source, int64_t max_bat
     double sum = 0;
     for (int64_t i = 0; max_batches == 0 || i < max_batches; i++) {
         tg_source_batch b = {0};
-        cut whole;
-        double loss;
         TG_TRY(source->next(source->user, &b));
         if (b.n_in == 0 || b.desc[0].dims[0] == 0) break;
-        cut_rows(&b, 0, b.desc[0].dims[0], &whole);
-        const tg_step_feed feed = feed_of(&b, &whole);
-        TG_TRY(tg_step_eval(core->step, &feed, &loss));
-        sum += loss * (double)whole.valid;
-        out->tokens += whole.valid;
-        if (tokenizer && b.labels >= 0) out->bytes += scored_bytes(&b, tokenizer);
+        TG_TRY(score(core, &b, source->shared, tokenizer, &sum, out));
     }
     if (out->tokens == 0) return tg_fail(TENG_INVALID, "evaluation: there is no token to score");
+    if (core->options.pynative) TG_TRY(tg_team_sum(core->team, &sum, 1));
     out->loss = sum / (double)out->tokens;
     return TENG_OK;
 }
@@ -257,5 +344,5 @@ static teng_status loader_seek(void *user, uint64_t cursor)
 
 tg_source tg_source_of_loader(tg_loader *loader)
 {
-    return (tg_source){loader, loader_next, loader_cursor, loader_seek};
+    return (tg_source){loader, loader_next, loader_cursor, loader_seek, .shared = true};
 }

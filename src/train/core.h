@@ -7,11 +7,13 @@
 
 #include "ckpt/checkpoint.h"
 #include "train/overflow.h"
+#include "train/team.h"
 #include "train/trainer.h"
 
 #define TG_CORE_MAX_IN 8
 
-/* One batch on the host, whole: the core cuts it into micro-batches along dimension 0 of every input. */
+/* One batch on the host, of all ranks or (source.shared) this rank's rows of it, micro-batch after
+ * micro-batch: the core cuts it along dimension 0 of every input. */
 typedef struct tg_source_batch {
     int n_in;
     teng_desc desc[TG_CORE_MAX_IN];
@@ -26,8 +28,10 @@ typedef struct tg_source {
     teng_status (*next)(void *user, tg_source_batch *out); /* valid until the next call */
     uint64_t (*cursor)(void *user);                        /* what to save to go on after the last batch */
     teng_status (*seek)(void *user, uint64_t cursor);
+    bool shared; /* batches hold this rank's rows alone */
 } tg_source;
-/* Batches of a token loader: inputs "tokens" and "labels", i32 [B, T]. The loader is borrowed. */
+/* Batches of a token loader: inputs "tokens" and "labels", i32 [B, T], of this rank (tg_loader_options.rank).
+ * The loader is borrowed. */
 tg_source tg_source_of_loader(tg_loader *loader);
 
 typedef struct tg_core {
@@ -36,7 +40,10 @@ typedef struct tg_core {
     tg_store *store;
     tg_step *step;
     tg_step_options options;
-    struct tg_core_cut *cuts; /* [micro_batches] of the step that runs */
+    tg_team *team;             /* borrowed; NULL: one rank */
+    const tg_parallel *layout; /* the step's; NULL: one rank */
+    int32_t *stage;            /* [parameters] with a pipeline: the first stage that holds each */
+    struct tg_core_cut *cuts;  /* [micro_batches] of the step that runs */
     tg_step_feed *feeds;
     int64_t done;    /* optimizer steps done, dropped ones included */
     int64_t applied; /* of which changed the weights: what bias correction counts */
@@ -58,9 +65,23 @@ typedef struct tg_core_result {
     double wait_s;  /* waiting for the batch */
 } tg_core_result;
 
-/* device "cpu", threads 0: all. */
+/* device "cpu", threads 0: all. team: many ranks, with options->parallel of its mesh; parameters get their
+ * memory when the layout is known (tg_core_lay_out). NULL: one rank. */
 teng_status tg_core_create(teng_cell *cell, const char *device, int threads, const tg_step_options *options,
-                           tg_core **out);
+                           tg_team *team, tg_core **out);
+/* Many ranks: finds what this rank holds of each parameter and state, for micro-batches of these shapes (of
+ * all ranks together), and makes room for the parameters. Every rank calls. One rank: nothing happens. */
+teng_status tg_core_lay_out(tg_core *core, const tg_step_feed *shapes);
+/* Of a parameter or state: the whole, and what this rank holds of it. False: nothing. One rank: all. */
+typedef struct tg_core_place {
+    teng_desc whole;
+    tg_box box;
+    bool owner; /* this rank stands for all that hold the same */
+} tg_core_place;
+bool tg_core_find_place(const tg_core *core, const char *name, const teng_desc *whole, tg_core_place *out);
+/* Parameter number i of tg_nn_params: its entry here and its place; false: it is not on this rank. */
+bool tg_core_param(const tg_core *core, const tg_param_info *param, tg_store_entry **entry,
+                   tg_core_place *place);
 void tg_core_destroy(tg_core **core);
 /* Initial values of every parameter that was not loaded: a function of (seed, name) alone. */
 teng_status tg_core_init(tg_core *core, uint64_t seed);
@@ -75,12 +96,16 @@ teng_status tg_core_load_path(tg_core *core, const char *path);
  * the tokenizer files to copy; either may be NULL. A model without a config.json is refused. */
 teng_status tg_core_save_folder(tg_core *core, const char *dir, const tg_tokenizer *tokenizer,
                                 const char *tokenizer_dir);
+/* The same of many ranks, from a checkpoint that they have written, tensor by tensor; one rank calls. */
+teng_status tg_core_save_folder_from(tg_core *core, const tg_ckpt *ck, const char *dir,
+                                     const tg_tokenizer *tokenizer, const char *tokenizer_dir);
 /* Parameters as tensors of a model folder (the names that load); appends, names are the arena's, values stay
  * in the store. Free with tg_vec_free. */
 typedef TG_VEC(tg_ckpt_item) tg_folder_items;
 teng_status tg_core_folder_items(tg_core *core, tg_arena *arena, tg_folder_items *out);
-/* Copies a file's tensor, converted to `want`, to device memory. */
-teng_status tg_core_read_tensor(tg_core *core, const tg_st_tensor *t, const teng_desc *want, void *to);
+/* Copies what is in the box of a file's tensor, which is `whole` but for its float type, to device memory. */
+teng_status tg_core_read_box(tg_core *core, const tg_st_tensor *t, const teng_desc *whole, const tg_box *box,
+                             void *to);
 /* Takes one batch from the source and makes one optimizer step. */
 teng_status tg_core_train_step(tg_core *core, const tg_source *source, double lr, tg_core_result *out);
 /* "step 12 was dropped: …" for people, after a result that is not finite. */
@@ -98,8 +123,11 @@ teng_status tg_core_eval(tg_core *core, const tg_source *source, int64_t max_bat
                          const tg_tokenizer *tokenizer, tg_core_eval_result *out);
 
 /* Everything that a checkpoint holds: parameters (group "model") and states (group "optimizer"); host
- * pointers into the store (unified memory). Free with tg_free. */
+ * pointers into the store (unified memory). Of many ranks what this one stands for, as parts. Free with
+ * tg_free, which frees the parts too. */
 teng_status tg_core_items(const tg_core *core, tg_ckpt_item **items, size_t *n);
+/* Compares what several ranks hold in common (tg_team_same_copies). */
+teng_status tg_core_same_copies(const tg_core *core, const char *when);
 /* Counters, as members of a checkpoint's state object; and back, with parameters and states. A state tensor
  * missing in the file or of another shape is an error that names it. */
 teng_status tg_core_state_json(const tg_core *core, json_t *state);

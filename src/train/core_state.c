@@ -6,33 +6,40 @@
 
 #include <string.h>
 
+/* A parameter is drawn whole, as on one rank, and cut. */
+static teng_status init_param(tg_core *core, const tg_param_info *param, uint64_t seed, tg_store_entry *e,
+                              const tg_core_place *place)
+{
+    const tg_box whole = tg_box_whole(&place->whole);
+    const size_t bytes = tg_desc_bytes(&e->desc), size = (size_t)teng_dtype_size(e->desc.dtype);
+    if (core->dev->info.unified && tg_box_equal(&place->box, &whole)) {
+        tg_nn_init_param(param, seed, e->data);
+        return TENG_OK;
+    }
+    float *host = tg_alloc(tg_desc_bytes(&place->whole)), *part = tg_alloc(bytes + 1);
+    teng_status status = host && part ? TENG_OK : TENG_MEMORY;
+    if (status == TENG_OK) {
+        tg_nn_init_param(param, seed, host);
+        tg_box_copy(size, &whole, host, &place->box, part);
+        status = tg_device_copy(core->dev, NULL, TG_COPY_TO_DEVICE, e->data, part, bytes);
+    }
+    tg_free(host);
+    tg_free(part);
+    return status;
+}
+
 teng_status tg_core_init(tg_core *core, uint64_t seed)
 {
     const tg_param_info *params;
     size_t n;
     TG_TRY(tg_nn_params(core->cell, &params, &n));
     for (size_t i = 0; i < n; i++) {
-        tg_store_entry *e = tg_store_find(core->store, params[i].name);
-        if (!e || e->loaded) continue;
-        float *host = core->dev->info.unified ? e->data : tg_alloc(tg_desc_bytes(&e->desc));
-        if (!host) return TENG_MEMORY;
-        tg_nn_init_param(&params[i], seed, host);
-        teng_status status = TENG_OK;
-        if (host != e->data) {
-            status =
-                tg_device_copy(core->dev, NULL, TG_COPY_TO_DEVICE, e->data, host, tg_desc_bytes(&e->desc));
-            tg_free(host);
-        }
-        if (status != TENG_OK) return status;
+        tg_store_entry *e;
+        tg_core_place place;
+        if (!tg_core_param(core, &params[i], &e, &place) || e->loaded) continue;
+        TG_TRY(init_param(core, &params[i], seed, e, &place));
         e->loaded = true;
     }
-    return TENG_OK;
-}
-
-static teng_status load_one(tg_core *core, tg_store_entry *e, const tg_st_tensor *t)
-{
-    TG_TRY(tg_core_read_tensor(core, t, &e->desc, e->data));
-    e->loaded = true;
     return TENG_OK;
 }
 
@@ -40,6 +47,21 @@ static teng_status load_one(tg_core *core, tg_store_entry *e, const tg_st_tensor
 static bool is_saved(const tg_store_entry *e)
 {
     return e->kind == TG_STORE_PARAM || strncmp(e->name, "grad.", 5) != 0;
+}
+
+/* Adds a tensor of `local` shape; of many ranks only when this one stands for it, as a part. */
+static void add_item(const tg_core *core, tg_ckpt_item item, tg_ckpt_part *parts, tg_ckpt_item *items,
+                     size_t *n)
+{
+    tg_core_place place;
+    if (!tg_core_find_place(core, item.name, &item.desc, &place) || !place.owner) return;
+    const tg_box whole = tg_box_whole(&place.whole);
+    if (!tg_box_equal(&place.box, &whole)) {
+        if (tg_box_numel(&place.box) == 0) return;
+        parts[*n] = (tg_ckpt_part){place.whole, place.box};
+        item.part = &parts[*n];
+    }
+    items[(*n)++] = item;
 }
 
 teng_status tg_core_items(const tg_core *core, tg_ckpt_item **items, size_t *n)
@@ -50,21 +72,25 @@ teng_status tg_core_items(const tg_core *core, tg_ckpt_item **items, size_t *n)
     if (core->options.offload != TG_CFG_OFFLOAD_NONE) TG_TRY(tg_store_spill(core->store, &spill));
     if (spill) TG_TRY(tg_spill_map(spill, &base));
     const int spilled = spill ? tg_spill_count(spill) : 0;
-    tg_ckpt_item *out = tg_calloc(count + (size_t)spilled + 1, sizeof *out);
+    const size_t most = count + (size_t)spilled + 1;
+    /* One piece of memory: the caller frees it as one. */
+    tg_ckpt_item *out = tg_calloc(most, sizeof(tg_ckpt_item) + (core->layout ? sizeof(tg_ckpt_part) : 0));
     if (!out) return TENG_MEMORY;
+    tg_ckpt_part *parts = (tg_ckpt_part *)(void *)(out + most);
     *n = 0;
     for (int i = 0; i < spilled; i++) {
         const tg_spill_entry *e = tg_spill_at(spill, i);
-        out[(*n)++] =
-            (tg_ckpt_item){.name = e->name, .desc = e->desc, .data = base + e->offset, .group = "optimizer"};
+        const tg_ckpt_item item = {
+            .name = e->name, .desc = e->desc, .data = base + e->offset, .group = "optimizer"};
+        add_item(core, item, parts, out, n);
     }
     for (size_t i = 0; i < count; i++) {
         const tg_store_entry *e = tg_store_at(core->store, i);
-        if (!is_saved(e)) continue;
-        out[(*n)++] = (tg_ckpt_item){.name = e->name,
-                                     .desc = e->desc,
-                                     .data = e->data,
-                                     .group = e->kind == TG_STORE_PARAM ? "model" : "optimizer"};
+        const tg_ckpt_item item = {.name = e->name,
+                                   .desc = e->desc,
+                                   .data = e->data,
+                                   .group = e->kind == TG_STORE_PARAM ? "model" : "optimizer"};
+        if (is_saved(e)) add_item(core, item, parts, out, n);
     }
     *items = out;
     return TENG_OK;
@@ -97,49 +123,67 @@ teng_status tg_core_submit(const tg_core *core, tg_ckpt_writer *writer, json_t *
     return status;
 }
 
-static teng_status restore_to_disk(tg_core *core, const tg_st_tensor *t)
+static teng_status restore_to_disk(tg_core *core, const tg_st_tensor *t, const teng_desc *local,
+                                   const tg_core_place *place)
 {
     tg_spill *spill;
     int index;
     TG_TRY(tg_store_spill(core->store, &spill));
     if (!spill) return tg_fail(TENG_STATE, "memory.offload needs a folder");
-    TG_TRY(tg_spill_add(spill, t->name, &t->desc, &index));
+    TG_TRY(tg_spill_add(spill, t->name, local, &index));
     void *copy =
-        tg_alloc_aligned(tg_desc_bytes(&t->desc)); /* the thread must not meet a fault of the mapped file */
+        tg_alloc_aligned(tg_desc_bytes(local)); /* the thread must not meet a fault of the mapped file */
     if (!copy) return TENG_MEMORY;
-    teng_status status = tg_core_read_tensor(core, t, &t->desc, copy);
+    teng_status status = tg_core_read_box(core, t, &place->whole, &place->box, copy);
     if (status == TENG_OK) status = tg_spill_wait(spill, tg_spill_write(spill, index, copy));
     tg_free_aligned(copy);
     return status;
 }
 
-/* Optimizer states are added to the store as the file has them; the step's plan checks shapes when it binds.
- */
+/* Optimizer states are added to the store as the file has them, or this rank's part of them; the step's plan
+ * checks shapes when it binds. */
 static teng_status restore_optimizer(tg_core *core, const tg_ckpt *ck)
 {
     const size_t n = tg_ckpt_count(ck, "optimizer");
     for (size_t i = 0; i < n; i++) {
         const tg_st_tensor *t = tg_ckpt_at(ck, "optimizer", i);
         tg_store_entry *e;
+        tg_core_place place;
+        if (!tg_core_find_place(core, t->name, &t->desc, &place)) continue;
+        teng_desc local = place.whole;
+        for (int d = 0; d < local.ndim; d++)
+            local.dims[d] = place.box.size[d] * place.box.runs[d];
         if (core->options.offload == TG_CFG_OFFLOAD_OPTIMIZER) {
-            TG_TRY(restore_to_disk(core, t));
+            TG_TRY(restore_to_disk(core, t, &local, &place));
             continue;
         }
-        TG_TRY(tg_store_add(core->store, TG_STORE_STATE, t->name, &t->desc, &e));
-        TG_TRY(load_one(core, e, t));
+        TG_TRY(tg_store_add(core->store, TG_STORE_STATE, t->name, &local, &e));
+        TG_TRY(tg_core_read_box(core, t, &place.whole, &place.box, e->data));
+        e->loaded = true;
+    }
+    return TENG_OK;
+}
+
+static teng_status restore_params(tg_core *core, const tg_ckpt *ck)
+{
+    const tg_param_info *params;
+    size_t n;
+    TG_TRY(tg_nn_params(core->cell, &params, &n));
+    for (size_t i = 0; i < n; i++) {
+        tg_store_entry *e;
+        tg_core_place place;
+        if (!tg_core_param(core, &params[i], &e, &place)) continue;
+        const tg_st_tensor *t = tg_ckpt_find(ck, "model", e->name);
+        if (!t) return tg_fail(TENG_FORMAT, "checkpoint %s holds no parameter %s", tg_ckpt_path(ck), e->name);
+        TG_TRY(tg_core_read_box(core, t, &place.whole, &place.box, e->data));
+        e->loaded = true;
     }
     return TENG_OK;
 }
 
 teng_status tg_core_restore(tg_core *core, const tg_ckpt *ck, const tg_source *source)
 {
-    for (size_t i = 0; i < tg_store_count(core->store); i++) {
-        tg_store_entry *e = tg_store_at(core->store, i);
-        if (e->kind != TG_STORE_PARAM) continue;
-        const tg_st_tensor *t = tg_ckpt_find(ck, "model", e->name);
-        if (!t) return tg_fail(TENG_FORMAT, "checkpoint %s holds no parameter %s", tg_ckpt_path(ck), e->name);
-        TG_TRY(load_one(core, e, t));
-    }
+    TG_TRY(restore_params(core, ck));
     TG_TRY(restore_optimizer(core, ck));
     const json_t *state = tg_ckpt_state(ck);
     int64_t cursor = 0, applied = 0, tokens = 0;

@@ -174,7 +174,7 @@ static teng_status open_inputs(teng_dataset *d, const teng_input *inputs, int n,
     if (!d->fill) return tg_fail(TENG_INVALID, "teng_dataset_create: the fill function is NULL");
     d->labels = -1;
     d->length = length;
-    d->source = (tg_source){d, fill_next, fill_cursor, fill_seek};
+    d->source = (tg_source){.user = d, .next = fill_next, .cursor = fill_cursor, .seek = fill_seek};
     for (int i = 0; i < n; i++)
         TG_TRY(add_input(d, &inputs[i]));
     char text[TG_DESC_TEXT];

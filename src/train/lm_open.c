@@ -36,7 +36,7 @@ static teng_status run_weights(const char *dir, const char *model, char **out)
     teng_status status = root ? tg_ckpt_latest(root, true, &latest) : TENG_MEMORY;
     tg_free(root);
     if (status == TENG_OK && latest) {
-        *out = tg_path_join(latest, "model.safetensors");
+        *out = tg_strdup(latest);
     } else if (status == TENG_OK) {
         if (!holds(model, "model.safetensors") && !holds(model, "model.safetensors.index.json"))
             return tg_fail(TENG_STATE, "run %s has no checkpoint yet: there are no weights to use", dir);
@@ -129,7 +129,7 @@ static teng_status open_weights(tg_lm *lm, const char *path, const tg_device *de
     TG_TRY(tg_weights_open(path, &weights));
     teng_status status = keep_type(lm, weights);
     if (status == TENG_OK)
-        status = tg_core_create(lm->cell, dev->info.kind, dev->info.threads, &options, &lm->core);
+        status = tg_core_create(lm->cell, dev->info.kind, dev->info.threads, &options, NULL, &lm->core);
     if (status == TENG_OK) status = tg_core_load_weights(lm->core, weights);
     tg_weights_close(&weights);
     return status;

@@ -19,10 +19,10 @@ typedef struct name_list {
 } name_list;
 
 typedef struct placement { /* a tensor of the file and where it goes */
-    tg_store_entry *entry;
+    const tg_param_info *param;
     const tg_st_tensor *tensor;
     teng_desc want;
-    int64_t offset; /* of its first element in the entry */
+    int64_t offset; /* of its first element in the parameter */
 } placement;
 
 typedef struct matching {
@@ -46,10 +46,10 @@ static const char *list_text(name_list *list)
     return tg_strbuf_str(&list->text);
 }
 
-static teng_status place(matching *m, tg_store_entry *entry, const tg_st_tensor *t, const teng_desc *want,
-                         int64_t offset)
+static teng_status place(matching *m, const tg_param_info *param, const tg_st_tensor *t,
+                         const teng_desc *want, int64_t offset)
 {
-    const placement p = {entry, t, *want, offset};
+    const placement p = {param, t, *want, offset};
     return tg_vec_push(&m->placed, p) && tg_strmap_set(m->taken, t->name, strlen(t->name), 0, NULL)
                ? TENG_OK
                : TENG_MEMORY;
@@ -82,34 +82,33 @@ static teng_status find(const matching *m, const char *name, const tg_st_tensor 
 }
 
 /* A parameter that files keep in other tensors than its own. */
-static teng_status match_parts(matching *m, tg_store_entry *e, const tg_lm_parts *parts)
+static teng_status match_parts(matching *m, const tg_param_info *param, const tg_lm_parts *parts)
 {
     for (size_t i = 0; i < parts->len; i++) {
         const tg_lm_part *part = &parts->data[i];
         const tg_st_tensor *t;
         TG_TRY(find(m, part->name, &t));
         if (t)
-            TG_TRY(place(m, e, t, &part->desc, part->offset));
+            TG_TRY(place(m, param, t, &part->desc, part->offset));
         else
             add_name(&m->missing, part->name);
     }
     return TENG_OK;
 }
 
-static teng_status match_entry(matching *m, tg_store_entry *e)
+static teng_status match_param(matching *m, const tg_param_info *param)
 {
     const tg_st_tensor *t;
-    TG_TRY(find(m, e->name, &t));
-    if (!t && is_tied_table(m, e->name)) t = tg_weights_find(m->weights, "lm_head.weight");
-    if (t) return place(m, e, t, &e->desc, 0);
+    TG_TRY(find(m, param->name, &t));
+    if (!t && is_tied_table(m, param->name)) t = tg_weights_find(m->weights, "lm_head.weight");
+    if (t) return place(m, param, t, &param->desc, 0);
     if (!m->is_lm) {
-        add_name(&m->missing, e->name);
+        add_name(&m->missing, param->name);
         return TENG_OK;
     }
-    const tg_param_info param = {.name = e->name, .desc = e->desc};
     tg_lm_parts parts = {0};
-    teng_status status = tg_lm_file_parts(m->core->cell, &param, &parts);
-    if (status == TENG_OK) status = match_parts(m, e, &parts);
+    teng_status status = tg_lm_file_parts(m->core->cell, param, &parts);
+    if (status == TENG_OK) status = match_parts(m, param, &parts);
     tg_lm_parts_free(&parts);
     return status;
 }
@@ -120,13 +119,15 @@ static teng_status match_tied_head(matching *m)
     const tg_st_tensor *head = tg_weights_find(m->weights, "lm_head.weight"), *table = NULL;
     if (!m->is_lm || !m->info.tied || !head) return TENG_OK;
     for (size_t i = 0; i < m->placed.len; i++)
-        if (strcmp(m->placed.data[i].entry->name, m->info.embedding) == 0) table = m->placed.data[i].tensor;
+        if (strcmp(m->placed.data[i].param->name, m->info.embedding) == 0) table = m->placed.data[i].tensor;
     if (!table || table == head) return TENG_OK;
     char a[TG_DESC_TEXT], b[TG_DESC_TEXT];
     if (!tg_desc_equal(&head->desc, &table->desc))
         return tg_fail(TENG_FORMAT,
                        "%s: lm_head.weight is %s and %s is %s, but tie_word_embeddings makes them one",
                        head->file, tg_desc_text(a, &head->desc), table->name, tg_desc_text(b, &table->desc));
+    if (!head->data || !table->data) /* a checkpoint of teng's own, which has no second table */
+        return tg_fail(TENG_FORMAT, "%s: lm_head.weight in pieces beside a tied table", head->file);
     if (memcmp(head->data, table->data, tg_desc_bytes(&head->desc)) != 0) {
         tg_diff diff;
         tg_compare(head->desc.dtype, head->data, table->desc.dtype, table->data, tg_desc_numel(&head->desc),
@@ -160,10 +161,11 @@ static void find_extra(matching *m)
 
 static teng_status match(matching *m)
 {
-    for (size_t i = 0; i < tg_store_count(m->core->store); i++) {
-        tg_store_entry *e = tg_store_at(m->core->store, i);
-        if (e->kind == TG_STORE_PARAM) TG_TRY(match_entry(m, e));
-    }
+    const tg_param_info *params;
+    size_t n;
+    TG_TRY(tg_nn_params(m->core->cell, &params, &n));
+    for (size_t i = 0; i < n; i++)
+        TG_TRY(match_param(m, &params[i]));
     TG_TRY(match_tied_head(m));
     find_extra(m);
     if (!m->missing.n && !m->extra.n) return TENG_OK;
@@ -173,15 +175,37 @@ static teng_status match(matching *m)
                    m->extra.n ? "; unexpected: " : "", list_text(&m->extra));
 }
 
-teng_status tg_core_read_tensor(tg_core *core, const tg_st_tensor *t, const teng_desc *want, void *to)
+teng_status tg_core_read_box(tg_core *core, const tg_st_tensor *t, const teng_desc *whole, const tg_box *box,
+                             void *to)
 {
-    if (core->dev->info.unified) return tg_st_read(t, want, to);
-    void *host = tg_alloc(tg_desc_bytes(want));
+    if (core->dev->info.unified) return tg_st_read_box(t, whole, box, to);
+    const size_t bytes = (size_t)tg_box_numel(box) * (size_t)teng_dtype_size(whole->dtype);
+    void *host = tg_alloc(bytes + 1);
     if (!host) return TENG_MEMORY;
-    teng_status status = tg_st_read(t, want, host);
-    if (status == TENG_OK)
-        status = tg_device_copy(core->dev, NULL, TG_COPY_TO_DEVICE, to, host, tg_desc_bytes(want));
+    teng_status status = tg_st_read_box(t, whole, box, host);
+    if (status == TENG_OK) status = tg_device_copy(core->dev, NULL, TG_COPY_TO_DEVICE, to, host, bytes);
     tg_free(host);
+    return status;
+}
+
+/* A tensor that is a part of a parameter, of which this rank holds another part: what both have. */
+static teng_status copy_common(matching *m, const placement *p, tg_store_entry *e, const tg_core_place *at)
+{
+    tg_box from;
+    const tg_box all = tg_box_whole(&p->want);
+    const size_t size = (size_t)teng_dtype_size(e->desc.dtype), bytes = tg_desc_bytes(&e->desc);
+    if (!tg_box_of_range(&at->whole, p->offset, tg_desc_numel(&p->want), &from))
+        return tg_fail(TENG_UNSUPPORTED, "%s: tensor %s is no block of parameter %s, which is split",
+                       p->tensor->file, p->tensor->name, e->name);
+    void *whole = tg_alloc(tg_desc_bytes(&p->want) + 1), *own = tg_alloc(bytes + 1);
+    teng_status status = whole && own ? tg_st_read_box(p->tensor, &p->want, &all, whole) : TENG_MEMORY;
+    if (status == TENG_OK) status = tg_device_copy(m->core->dev, NULL, TG_COPY_TO_HOST, own, e->data, bytes);
+    if (status == TENG_OK) {
+        tg_box_copy(size, &from, whole, &at->box, own);
+        status = tg_device_copy(m->core->dev, NULL, TG_COPY_TO_DEVICE, e->data, own, bytes);
+    }
+    tg_free(whole);
+    tg_free(own);
     return status;
 }
 
@@ -189,9 +213,19 @@ static teng_status copy(matching *m)
 {
     for (size_t i = 0; i < m->placed.len; i++) {
         const placement *p = &m->placed.data[i];
-        char *to = (char *)p->entry->data + p->offset * teng_dtype_size(p->entry->desc.dtype);
-        TG_TRY(tg_core_read_tensor(m->core, p->tensor, &p->want, to));
-        p->entry->loaded = true;
+        tg_store_entry *e;
+        tg_core_place at;
+        if (!tg_core_param(m->core, p->param, &e, &at)) continue; /* on other ranks */
+        const tg_box all = tg_box_whole(&at.whole), part = tg_box_whole(&p->want);
+        const bool is_whole = tg_desc_equal(&p->want, &at.whole);
+        char *to = (char *)e->data + p->offset * teng_dtype_size(e->desc.dtype);
+        if (is_whole)
+            TG_TRY(tg_core_read_box(m->core, p->tensor, &p->want, &at.box, to));
+        else if (tg_box_equal(&at.box, &all))
+            TG_TRY(tg_core_read_box(m->core, p->tensor, &p->want, &part, to));
+        else
+            TG_TRY(copy_common(m, p, e, &at));
+        e->loaded = true;
     }
     return TENG_OK;
 }
@@ -278,28 +312,98 @@ static teng_status generation_of(const tg_tokenizer *tokenizer, const char *toke
     return *out ? TENG_OK : tg_fail(TENG_MEMORY, "generation_config.json: out of memory");
 }
 
-teng_status tg_core_save_folder(tg_core *core, const char *dir, const tg_tokenizer *tokenizer,
-                                const char *tokenizer_dir)
+static teng_status save_items(tg_core *core, const char *dir, const tg_folder_items *items,
+                              const tg_tokenizer *tokenizer, const char *tokenizer_dir)
 {
     const char *text = teng_lm_config(core->cell);
     if (!text) return tg_fail_context("%s: a folder needs a config.json; save to a .safetensors file", dir);
-    tg_arena *arena = tg_arena_create();
-    tg_folder_items items = {0};
     json_t *config = NULL, *generation = NULL;
-    teng_status status = arena ? tg_core_folder_items(core, arena, &items) : TENG_MEMORY;
-    if (status == TENG_OK) status = tg_json_parse("config.json", text, strlen(text), &config);
-    if (status == TENG_OK) status = tg_hf_set_dtype(config, items.len ? items.data[0].desc.dtype : TENG_F32);
+    teng_status status = tg_json_parse("config.json", text, strlen(text), &config);
+    if (status == TENG_OK)
+        status = tg_hf_set_dtype(config, items->len ? items->data[0].desc.dtype : TENG_F32);
     if (status == TENG_OK) status = generation_of(tokenizer, tokenizer_dir, &generation);
     if (status == TENG_OK) {
         const tg_hf_folder folder = {.config = config,
                                      .generation_config = generation,
-                                     .items = items.data,
-                                     .item_count = items.len,
+                                     .items = items->data,
+                                     .item_count = items->len,
                                      .tokenizer_dir = tokenizer_dir};
         status = tg_hf_save(dir, &folder);
     }
     json_decref(config);
     json_decref(generation);
+    return status;
+}
+
+teng_status tg_core_save_folder(tg_core *core, const char *dir, const tg_tokenizer *tokenizer,
+                                const char *tokenizer_dir)
+{
+    tg_arena *arena = tg_arena_create();
+    tg_folder_items items = {0};
+    teng_status status = arena ? tg_core_folder_items(core, arena, &items) : TENG_MEMORY;
+    if (status == TENG_OK) status = save_items(core, dir, &items, tokenizer, tokenizer_dir);
+    tg_vec_free(&items);
+    tg_arena_destroy(&arena);
+    return status;
+}
+
+/* ---- out of a checkpoint: each value is read when its turn has come ---- */
+typedef struct later {
+    const tg_st_tensor *tensor;
+    teng_desc whole;
+    tg_box box;
+} later;
+
+static teng_status fetch(void *user, const tg_ckpt_item *item, void *to)
+{
+    const later *l = user;
+    (void)item;
+    return tg_st_read_box(l->tensor, &l->whole, &l->box, to);
+}
+
+static teng_status add_later(const tg_param_info *param, const tg_st_tensor *t, const tg_lm_part *part,
+                             tg_arena *arena, tg_folder_items *out)
+{
+    later *l = tg_arena_alloc(arena, sizeof *l);
+    const char *name = part ? tg_arena_strdup(arena, part->name) : param->name;
+    if (!l || !name) return TENG_MEMORY;
+    *l = (later){t, param->desc, tg_box_whole(&param->desc)};
+    const tg_ckpt_item item = {
+        .name = name, .desc = part ? part->desc : param->desc, .group = "model", .fetch = fetch, .user = l};
+    if (part && !tg_box_of_range(&param->desc, part->offset, tg_desc_numel(&part->desc), &l->box))
+        return tg_fail(TENG_UNSUPPORTED, "%s is no block of parameter %s", name, param->name);
+    return tg_vec_push(out, item) ? TENG_OK : TENG_MEMORY;
+}
+
+static teng_status folder_items_of(tg_core *core, const tg_ckpt *ck, tg_arena *arena, tg_folder_items *out)
+{
+    const tg_param_info *params;
+    size_t n;
+    tg_lm_info info;
+    const bool is_lm = find_info(core->cell, &info);
+    TG_TRY(tg_nn_params(core->cell, &params, &n));
+    for (size_t i = 0; i < n; i++) {
+        tg_lm_parts parts = {0};
+        const tg_st_tensor *t = tg_ckpt_find(ck, "model", params[i].name);
+        teng_status status =
+            t ? TENG_OK
+              : tg_fail(TENG_FORMAT, "checkpoint %s holds no parameter %s", tg_ckpt_path(ck), params[i].name);
+        if (status == TENG_OK && is_lm) status = tg_lm_file_parts(core->cell, &params[i], &parts);
+        for (size_t k = 0; k < (is_lm ? parts.len : 1) && status == TENG_OK; k++)
+            status = add_later(&params[i], t, is_lm ? &parts.data[k] : NULL, arena, out);
+        tg_lm_parts_free(&parts);
+        TG_TRY(status);
+    }
+    return TENG_OK;
+}
+
+teng_status tg_core_save_folder_from(tg_core *core, const tg_ckpt *ck, const char *dir,
+                                     const tg_tokenizer *tokenizer, const char *tokenizer_dir)
+{
+    tg_arena *arena = tg_arena_create();
+    tg_folder_items items = {0};
+    teng_status status = arena ? folder_items_of(core, ck, arena, &items) : TENG_MEMORY;
+    if (status == TENG_OK) status = save_items(core, dir, &items, tokenizer, tokenizer_dir);
     tg_vec_free(&items);
     tg_arena_destroy(&arena);
     return status;

@@ -149,7 +149,7 @@ static teng_status create(teng_model *m, teng_cell *net, const teng_model_option
     const tg_step_options step = step_options(o, passes);
     m->schedule = schedule_of(&o->schedule);
     m->seed = o->seed;
-    return tg_core_create(net, o->device ? o->device : "cpu", o->threads, &step, &m->core);
+    return tg_core_create(net, o->device ? o->device : "cpu", o->threads, &step, NULL, &m->core);
 }
 
 teng_model *teng_model_create(teng_cell *net, const teng_model_options *options)

@@ -29,7 +29,7 @@ static teng_status open_folder(folder *f, const char *dir)
     TG_TRY(tg_weights_open(dir, &f->weights));
     static const char *const passes[] = {"default"};
     const tg_step_options options = {.micro_batches = 1, .passes = passes, .n_passes = 1};
-    TG_TRY(tg_core_create(f->cell, "cpu", 0, &options, &f->core));
+    TG_TRY(tg_core_create(f->cell, "cpu", 0, &options, NULL, &f->core));
     return tg_core_load_weights(f->core, f->weights);
 }
 

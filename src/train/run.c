@@ -23,7 +23,7 @@ void tg_run_stop(void)
 static void report_saves(tg_run *run, int64_t fatal)
 {
     tg_ckpt_done done;
-    while (tg_ckpt_writer_poll(run->writer, &done)) {
+    while (tg_saver_poll(run->saver, &done)) {
         char text[512];
         if (done.error.status != TENG_OK) {
             if (done.step != fatal)
@@ -32,8 +32,10 @@ static void report_saves(tg_run *run, int64_t fatal)
             continue;
         }
         snprintf(text, sizeof text, "%s/checkpoints/step-%08lld", run->cfg->run.dir, (long long)done.step);
-        tg_run_keep_books(run, run->core->done,
-                          tg_metrics_put_checkpoint(run->metrics, done.step, text, done.bytes, done.seconds));
+        if (run->metrics)
+            tg_run_keep_books(
+                run, run->core->done,
+                tg_metrics_put_checkpoint(run->metrics, done.step, text, done.bytes, done.seconds));
         tg_run_tell_text(run, TG_RUN_SAVED, run->core->done, text);
     }
 }
@@ -41,7 +43,7 @@ static void report_saves(tg_run *run, int64_t fatal)
 static teng_status submit_save(tg_run *run, bool last)
 {
     json_t *state = json_object();
-    const teng_status status = state ? tg_core_submit(run->core, run->writer, state, last) : TENG_MEMORY;
+    const teng_status status = state ? tg_saver_submit(run->saver, run->core, state, last) : TENG_MEMORY;
     json_decref(state);
     return status;
 }
@@ -63,14 +65,14 @@ static bool save_is_due(const tg_run *run)
     const tg_config *cfg = run->cfg;
     if (run->core->again) return false; /* a batch that is tried again ends no step */
     if (cfg->checkpoint.every > 0 && run->core->done % cfg->checkpoint.every == 0) return true;
-    return cfg->checkpoint.seconds > 0 && tg_clock_seconds() - run->saved_at >= cfg->checkpoint.seconds;
+    return run->save_by_time;
 }
 
 /* The last save of a run is waited for; its failure is the run's failure. */
 static teng_status save_last(tg_run *run)
 {
     teng_status status = run->saved_step == run->core->done ? TENG_OK : submit_save(run, true);
-    if (status == TENG_OK) status = tg_ckpt_writer_wait(run->writer);
+    if (status == TENG_OK) status = tg_saver_wait(run->saver);
     tg_error error;
     tg_error_take(&error);
     report_saves(run, run->core->done);
@@ -111,7 +113,7 @@ static teng_status evaluate_and_tell(tg_run *run)
     tg_core_eval_result r;
     TG_TRY(evaluate(run, &r));
     const tg_metrics_eval line = {run->core->done, (float)r.loss, bits_per_byte(&r), r.tokens};
-    tg_run_keep_books(run, run->core->done, tg_metrics_put_eval(run->metrics, &line));
+    if (run->metrics) tg_run_keep_books(run, run->core->done, tg_metrics_put_eval(run->metrics, &line));
     const tg_run_event event = {.kind = TG_RUN_EVAL,
                                 .step = run->core->done,
                                 .steps = run->cfg->train.steps,
@@ -185,6 +187,35 @@ static char *dropped_text(const tg_core *core, const tg_core_result *r)
     return tg_strbuf_take(&text);
 }
 
+/* What clocks and signals say, which differ from rank to rank: one that says so is enough for all. */
+static teng_status look_up(tg_run *run, const pace *p)
+{
+    const tg_config *cfg = run->cfg;
+    const double now = tg_clock_seconds();
+    int32_t said[3] = {stop_requested, cfg->train.max_seconds > 0 && now - p->begin >= cfg->train.max_seconds,
+                       cfg->checkpoint.seconds > 0 && now - run->saved_at >= cfg->checkpoint.seconds};
+    TG_TRY(tg_team_max(run->team, said, 3));
+    run->stopped = said[0];
+    run->out_of_time = said[1];
+    run->save_by_time = said[2];
+    return TENG_OK;
+}
+
+static bool is_over(const tg_run *run)
+{
+    return run->core->done >= run->cfg->train.steps || run->stopped || run->out_of_time;
+}
+
+/* parallel.checksum_every: what ranks hold in common is still the same. */
+static teng_status compare_copies(const tg_run *run)
+{
+    const int64_t every = run->cfg->parallel.checksum_every;
+    char when[64];
+    if (every == 0 || run->core->done % every || run->core->again) return TENG_OK;
+    snprintf(when, sizeof when, "after step %lld", (long long)run->core->done);
+    return tg_core_same_copies(run->core, when);
+}
+
 static teng_status one_step(tg_run *run, pace *p)
 {
     const double lr = tg_schedule_lr(run->cfg, run->core->done + 1);
@@ -199,14 +230,9 @@ static teng_status one_step(tg_run *run, pace *p)
     record.profiled = tg_profiler_is_inside(run->profiler);
     if (!r.finite) record.note = dropped_text(run->core, &r);
     tg_run_put_record(run, &record);
-    return r.finite ? TENG_OK : tg_core_check_dropped(run->core);
-}
-
-static bool is_over(const tg_run *run, const pace *p)
-{
-    const tg_config *cfg = run->cfg;
-    return run->core->done >= cfg->train.steps || stop_requested ||
-           (cfg->train.max_seconds > 0 && tg_clock_seconds() - p->begin >= cfg->train.max_seconds);
+    if (!r.finite) TG_TRY(tg_core_check_dropped(run->core));
+    TG_TRY(compare_copies(run));
+    return look_up(run, p);
 }
 
 static bool eval_is_due(const tg_run *run)
@@ -223,8 +249,7 @@ static teng_status fill_sink(tg_run *run, pace *p)
     for (int64_t n = 1;; n++) {
         TG_TRY(one_step(run, p));
         const bool full = size > 0 ? n == size : floor(run->core->epoch) > epoch;
-        if (full || is_over(run, p) || eval_is_due(run) || save_is_due(run) ||
-            tg_profiler_is_due(run->profiler))
+        if (full || is_over(run) || eval_is_due(run) || save_is_due(run) || tg_profiler_is_due(run->profiler))
             return TENG_OK;
     }
 }
@@ -264,7 +289,8 @@ teng_status tg_run_more_steps(tg_run *run, int64_t steps, tg_run_sink *sink, voi
 
 static teng_status loop(tg_run *run, pace *p)
 {
-    while (!is_over(run, p)) {
+    TG_TRY(look_up(run, p));
+    while (!is_over(run)) {
         TG_TRY(run->cfg->data.sink ? run_sink(run, p) : one_step(run, p));
         report_saves(run, -1);
         const bool more = run->core->done < run->cfg->train.steps;
@@ -274,7 +300,7 @@ static teng_status loop(tg_run *run, pace *p)
             tg_profiler_host(run->profiler, TG_PROFILE_EVALUATION, begin);
             p->last = tg_clock_seconds();
         }
-        if (save_is_due(run) && more && !stop_requested) {
+        if (save_is_due(run) && more && !run->stopped) {
             const double begin = tg_clock_seconds();
             save(run);
             tg_profiler_host(run->profiler, TG_PROFILE_CHECKPOINT, begin);
@@ -287,14 +313,34 @@ static teng_status loop(tg_run *run, pace *p)
     return TENG_OK;
 }
 
+/* Of many ranks, out of the checkpoint that all have just written. */
+static teng_status save_model_from(tg_run *run, const char *dir)
+{
+    char *root = tg_path_join(run->cfg->run.dir, "checkpoints"), *latest = NULL;
+    tg_ckpt *ck = NULL;
+    teng_status status = root ? tg_ckpt_latest(root, false, &latest) : TENG_MEMORY;
+    if (status == TENG_OK)
+        status = latest ? tg_ckpt_open(latest, false, &ck)
+                        : tg_fail(TENG_STATE, "%s holds no checkpoint to make the model of", root);
+    if (status == TENG_OK)
+        status = tg_core_save_folder_from(run->core, ck, dir, run->tokenizer, run->cfg->run.dir);
+    tg_ckpt_close(&ck);
+    tg_free(latest);
+    tg_free(root);
+    return status;
+}
+
 /* <run.dir>/model, with the tokenizer that lies in the run folder. */
 static teng_status save_model(tg_run *run)
 {
     char *dir = tg_path_join(run->cfg->run.dir, "model");
-    const teng_status status =
-        dir ? tg_core_save_folder(run->core, dir, run->tokenizer, run->cfg->run.dir) : TENG_MEMORY;
+    teng_status status = dir ? TENG_OK : TENG_MEMORY;
+    if (status == TENG_OK && tg_team_is_first(run->team))
+        status = tg_team_is_many(run->team)
+                     ? save_model_from(run, dir)
+                     : tg_core_save_folder(run->core, dir, run->tokenizer, run->cfg->run.dir);
     tg_free(dir);
-    return status;
+    return tg_team_agree(run->team, status);
 }
 
 static teng_status finish(tg_run *run)
@@ -302,7 +348,7 @@ static teng_status finish(tg_run *run)
     if (run->val && run->core->done >= run->cfg->train.steps) TG_TRY(evaluate_and_tell(run));
     TG_TRY(save_last(run));
     TG_TRY(save_model(run));
-    if (stop_requested)
+    if (run->stopped)
         return tg_fail(TENG_INTERRUPTED, "stopped at step %lld of %lld; everything is saved",
                        (long long)run->core->done, (long long)run->cfg->train.steps);
     tg_run_tell_text(run, TG_RUN_DONE, run->core->done, run->cfg->run.dir);
@@ -327,14 +373,17 @@ teng_status tg_run_train(tg_run *run, tg_run_sink *sink, void *user)
     tg_run_tell_forecast(run);
     teng_status status = tg_profiler_create(run->cfg, run->core, &run->profiler);
     if (status == TENG_OK) status = loop(run, &p);
-    if (status == TENG_OK) write_profile(run); /* when the run ended before the last of its steps */
+    if (status == TENG_OK && tg_team_is_first(run->team))
+        write_profile(run); /* when the run ended before the last of its steps */
     if (status == TENG_OK) {
         tg_run_tell_measured(run, p.in_steps, run->core->done - p.first_step);
         status = finish(run);
     } else {
         tg_error error;
         tg_error_take(&error);
-        if (run->cfg->checkpoint.on_error && run->core->done > 0 && save_last(run) != TENG_OK)
+        /* Only of a failure that all ranks share can they save together. */
+        const bool together = !tg_team_is_many(run->team) || error.status == TENG_NUMERIC;
+        if (together && run->cfg->checkpoint.on_error && run->core->done > 0 && save_last(run) != TENG_OK)
             teng_error_clear();
         status = tg_error_give(&error);
     }

@@ -41,11 +41,11 @@ static void tell_record(tg_run *run, tg_run_record *r)
 {
     const int64_t step = r->line.step;
     if (r->counts) {
-        tg_run_keep_books(run, step, tg_metrics_put_step(run->metrics, &r->line));
+        if (run->metrics) tg_run_keep_books(run, step, tg_metrics_put_step(run->metrics, &r->line));
         tg_run_tell(run, &r->event);
     }
     if (!r->note) return;
-    tg_run_keep_books(run, step, tg_metrics_put_note(run->metrics, step, r->note));
+    if (run->metrics) tg_run_keep_books(run, step, tg_metrics_put_note(run->metrics, step, r->note));
     tg_run_tell_text(run, TG_RUN_NOTE, step, r->note);
     tg_free(r->note);
     r->note = NULL;

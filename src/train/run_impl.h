@@ -9,6 +9,7 @@
 #include "monitor/metrics.h"
 #include "train/core.h"
 #include "train/profiler.h"
+#include "train/saver.h"
 
 typedef struct tg_run_books tg_run_books;
 
@@ -23,12 +24,17 @@ struct tg_run {
     tg_loader *train, *val; /* val NULL: nothing is held back */
     char *no_val;           /* why val is NULL; NULL when that was asked for */
     tg_source source;
-    tg_ckpt_writer *writer;
-    tg_metrics *metrics;
-    double peak_flops; /* of f32, measured; 0: unknown */
-    bool peak_again;   /* it was measured anew during this run */
+    tg_team *team; /* of one or many ranks */
+    tg_parallel_options split;
+    tg_saver *saver;
+    tg_metrics *metrics; /* rank 0 alone keeps books; NULL on others */
+    double peak_flops;   /* of f32, measured; 0: unknown */
+    bool peak_again;     /* it was measured anew during this run */
     tg_run_sink *sink;
     void *user;
+    bool stopped;          /* somebody asked for it; agreed by all ranks */
+    bool out_of_time;      /* train.max_seconds */
+    bool save_by_time;     /* checkpoint.seconds */
     int64_t saved_step;    /* of the last checkpoint submitted, -1: none */
     double saved_at;       /* clock seconds */
     tg_profiler *profiler; /* NULL: none */
@@ -78,6 +84,8 @@ teng_status tg_run_remove_tokenizer(const tg_config *cfg);
 teng_status tg_run_open_model(const tg_config *cfg, const tg_tokenizer *tokenizer, teng_cell **out,
                               tg_lm_info *info);
 tg_step_options tg_run_step_options(const tg_config *cfg);
+/* parallel.* for one rank of a mesh. */
+void tg_run_parallel_options(const tg_config *cfg, const tg_mesh *mesh, int rank, tg_parallel_options *out);
 /* The plan of one micro-batch (NULL in pynative). Over memory.budget: an error that says what would fit. */
 teng_status tg_run_plan_micro_batch(const tg_config *cfg, tg_step *step, const tg_plan **out);
 /* context.cpu_isa, context.plugins. */

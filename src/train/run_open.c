@@ -7,9 +7,12 @@
 #include "base/fail.h"
 #include "device/cpu_gemm.h"
 #include "device/cpu_isa.h"
+#include "tensor/desc.h"
 #include "train/run_impl.h"
 
 #include <string.h>
+
+enum { AUTO_FUSION = 8 << 20 }; /* bytes of parallel.fusion=auto */
 
 static char *path_in(const tg_run *run, const char *name)
 {
@@ -134,9 +137,25 @@ tg_step_options tg_run_step_options(const tg_config *cfg)
     };
 }
 
+void tg_run_parallel_options(const tg_config *cfg, const tg_mesh *mesh, int rank, tg_parallel_options *out)
+{
+    uint64_t fusion = 0;
+    (void)tg_config_fusion(cfg, &fusion);
+    *out = (tg_parallel_options){.mesh = *mesh,
+                                 .rank = rank,
+                                 .sequence = cfg->parallel.sequence,
+                                 .zero = (int)cfg->parallel.zero,
+                                 .reduce_dtype =
+                                     cfg->parallel.reduce_dtype == TG_CFG_REDUCE_BF16 ? TENG_BF16 : TENG_F32,
+                                 .fusion = fusion == UINT64_MAX ? AUTO_FUSION : (size_t)fusion};
+}
+
 static tg_loader_options loader_options(const tg_run *run, bool val)
 {
     const tg_config *cfg = run->cfg;
+    const int64_t pieces = val ? 1 : cfg->train.micro_batches;
+    int row, ranks;
+    tg_team_rows(run->team, &row, &ranks);
     const bool own_files = cfg->data.val_files.count > 0;
     const tg_config_strings *files = val && own_files ? &cfg->data.val_files : &cfg->data.files;
     const double fraction = own_files ? 0.0 : cfg->data.val_fraction;
@@ -156,8 +175,10 @@ static tg_loader_options loader_options(const tg_run *run, bool val)
         .eos = run->tokenizer ? tg_tokenizer_eos(run->tokenizer) : -1,
         .vocab_limit = (uint32_t)run->info.vocab_size,
         .seq_len = cfg->train.seq_len,
-        .rows = val ? cfg->train.batch_size / cfg->train.micro_batches : cfg->train.batch_size,
-        .ranks = 1,
+        .rows = cfg->train.batch_size / cfg->train.micro_batches * pieces / ranks,
+        .rank = row,
+        .ranks = ranks,
+        .pieces = pieces,
         .packing = cfg->data.packing == TG_CFG_PACKING_DOCUMENT ? TG_PACK_DOCUMENT : TG_PACK_CROSS,
         .seed = (uint64_t)cfg->context.seed,
         .shuffle = cfg->data.shuffle && !val,
@@ -191,23 +212,66 @@ static teng_status open_data(tg_run *run)
     return run->no_val ? TENG_OK : TENG_MEMORY;
 }
 
-/* Configuration → tokenizer, model, core, data; no file is written. */
+static teng_status open_core(tg_run *run)
+{
+    const tg_config *cfg = run->cfg;
+    TG_TRY(tg_run_open_tokenizer(cfg, &run->tokenizer));
+    TG_TRY(tg_run_open_model(cfg, run->tokenizer, &run->lm, &run->info));
+    tg_step_options options = tg_run_step_options(cfg);
+    if (tg_team_is_many(run->team)) {
+        tg_run_parallel_options(cfg, &run->team->mesh, run->team->rank, &run->split);
+        options.parallel = &run->split;
+    }
+    TG_TRY(tg_core_create(run->lm, cfg->context.device, (int)cfg->context.threads, &options, run->team,
+                          &run->core));
+    return open_data(run);
+}
+
+/* What of the data tells whether two ranks read the same. */
+static teng_status same_data(tg_run *run)
+{
+    const tg_loader_info info = tg_loader_info_get(run->train);
+    json_t *facts =
+        json_pack("{s:I, s:I, s:I, s:I}", "the number of tokens in data.files", (json_int_t)info.tokens,
+                  "the number of documents in data.files", (json_int_t)info.documents,
+                  "the number of sequences in data.files", (json_int_t)info.samples,
+                  "the sample of data.files (a hash)", (json_int_t)(tg_loader_fingerprint(run->train) >> 1));
+    teng_status status = tg_team_agree(run->team, facts ? TENG_OK : TENG_MEMORY);
+    if (status == TENG_OK)
+        status = tg_team_same_facts(run->team, facts, "all ranks must read the same files");
+    json_decref(facts);
+    return status;
+}
+
+/* A plan over the budget, or an operator without a kernel, is refused here, before the first step. */
+static teng_status plan_all(tg_run *run)
+{
+    const tg_config *cfg = run->cfg;
+    const tg_plan *plan;
+    TG_TRY(tg_run_plan_micro_batch(cfg, run->core->step, &plan));
+    const teng_desc desc = tg_desc_make(
+        TENG_I32, 2, (const int64_t[]){cfg->train.batch_size / cfg->train.micro_batches, cfg->train.seq_len});
+    const tg_step_feed shapes = {
+        .in_desc = (teng_desc[]){desc, desc}, .in_name = (const char *[]){"tokens", "labels"}, .n_in = 2};
+    return tg_core_lay_out(run->core, &shapes);
+}
+
+/* Configuration → tokenizer, model, core, data; no file is written. Ranks that differ are refused. */
 static teng_status open_parts(tg_run *run)
 {
     const tg_config *cfg = run->cfg;
-    TG_TRY(tg_config_check(cfg, 1));
-    TG_TRY(tg_run_prepare_context(cfg));
-    TG_TRY(tg_config_check_paths(cfg));
-    TG_TRY(tg_run_open_tokenizer(cfg, &run->tokenizer));
-    TG_TRY(tg_run_open_model(cfg, run->tokenizer, &run->lm, &run->info));
-    const tg_step_options options = tg_run_step_options(cfg);
-    TG_TRY(tg_core_create(run->lm, cfg->context.device, (int)cfg->context.threads, &options, &run->core));
-    TG_TRY(open_data(run));
-    /* A plan over the budget, or an operator without a kernel, is refused here, before the first step. */
-    const tg_plan *plan;
-    TG_TRY(tg_run_plan_micro_batch(cfg, run->core->step, &plan));
+    teng_status status = tg_config_check(cfg, run->team->ranks);
+    if (status == TENG_OK) status = tg_run_prepare_context(cfg);
+    if (status == TENG_OK) status = tg_config_check_paths(cfg);
+    TG_TRY(tg_team_agree(run->team, status));
+    TG_TRY(tg_team_same_config(run->team, cfg));
+    TG_TRY(tg_team_bind(run->team, cfg));
+    TG_TRY(tg_team_agree(run->team, open_core(run)));
+    if (tg_team_is_many(run->team)) TG_TRY(same_data(run));
+    TG_TRY(tg_team_agree(run->team, plan_all(run)));
     tg_cpu_peak peak;
-    if (tg_cpu_measure_peak(false, &peak) == TENG_OK) run->peak_flops = peak.f32_gflops * 1e9;
+    if (tg_cpu_measure_peak(false, &peak) == TENG_OK)
+        run->peak_flops = peak.f32_gflops * 1e9 * run->team->ranks;
     teng_error_clear();
     return TENG_OK;
 }
@@ -271,12 +335,13 @@ static teng_status write_model_config(tg_run *run)
 static teng_status open_writers(tg_run *run)
 {
     char *metrics = path_in(run, "metrics.jsonl"), *root = path_in(run, "checkpoints");
-    teng_status status = metrics && root ? tg_metrics_open(metrics, &run->metrics) : TENG_MEMORY;
+    teng_status status = metrics && root ? TENG_OK : TENG_MEMORY;
+    if (status == TENG_OK && tg_team_is_first(run->team)) status = tg_metrics_open(metrics, &run->metrics);
     if (status == TENG_OK)
-        status = tg_ckpt_writer_create(root, (int)run->cfg->checkpoint.keep_max,
-                                       run->cfg->checkpoint.async &&
-                                           run->cfg->memory.offload == TG_CFG_OFFLOAD_NONE,
-                                       (tg_ckpt_team){0}, &run->writer);
+        status =
+            tg_saver_create(root, (int)run->cfg->checkpoint.keep_max,
+                            run->cfg->checkpoint.async && run->cfg->memory.offload == TG_CFG_OFFLOAD_NONE,
+                            run->team, &run->saver);
     tg_free(metrics);
     tg_free(root);
     run->saved_step = -1;
@@ -286,6 +351,7 @@ static teng_status open_writers(tg_run *run)
 
 static teng_status put_start(tg_run *run)
 {
+    if (!run->metrics) return TENG_OK;
     const tg_device_info *dev = &run->core->dev->info;
     json_t *config = tg_config_json(run->cfg);
     const tg_metrics_run line = {.first_step = run->core->done,
@@ -308,20 +374,35 @@ static teng_status initial_weights(tg_run *run)
                                                                          : tg_fail_context("model.from");
 }
 
-static teng_status create(tg_run *run)
+/* The folder is rank 0's: it alone locks and writes it. */
+static teng_status begin_folder(tg_run *run)
 {
-    TG_TRY(open_parts(run));
+    if (!tg_team_is_first(run->team)) return TENG_OK;
     TG_TRY(take_folder(run));
-    TG_TRY(refuse_used_folder(run));
-    TG_TRY(initial_weights(run));
+    return refuse_used_folder(run);
+}
+
+static teng_status fill_folder(tg_run *run)
+{
+    if (!tg_team_is_first(run->team)) return TENG_OK;
     TG_TRY(tg_run_write_tokenizer(run->cfg, run->tokenizer));
     TG_TRY(write_model_config(run));
     char *yaml = tg_config_yaml(run->cfg);
     const teng_status status = write_text(run, "config.yaml", yaml);
     tg_free(yaml);
-    if (status != TENG_OK) return status;
-    TG_TRY(open_writers(run));
-    return put_start(run);
+    return status;
+}
+
+static teng_status create(tg_run *run)
+{
+    TG_TRY(tg_team_open(&run->team));
+    TG_TRY(open_parts(run));
+    TG_TRY(tg_team_agree(run->team, begin_folder(run)));
+    TG_TRY(tg_team_agree(run->team, initial_weights(run)));
+    TG_TRY(tg_core_same_copies(run->core, "before the first step"));
+    TG_TRY(tg_team_agree(run->team, fill_folder(run)));
+    TG_TRY(tg_team_agree(run->team, open_writers(run)));
+    return tg_team_agree(run->team, put_start(run));
 }
 
 teng_status tg_run_create(const tg_config *cfg, tg_run **out)
@@ -343,7 +424,7 @@ static const char *const may_change[] = {
     "train.steps",     "train.max_seconds", "train.eval_every", "train.eval_batches", "train.log_every",
     "checkpoint.",     "context.threads",   "context.mode",     "context.cpu_isa",    "context.log_level",
     "context.plugins", "memory.",           "offload.",         "data.prefetch",      "data.val_files",
-    "graph.passes",    "data.sink",         "data.sink_size",   "profile.steps"};
+    "graph.passes",    "data.sink",         "data.sink_size",   "profile.steps",      "parallel."};
 
 static teng_status apply_override(tg_config *cfg, const char *assignment)
 {
@@ -403,7 +484,8 @@ static teng_status restore(tg_run *run)
     if (status == TENG_OK && latest) status = tg_ckpt_open(latest, false, &ck);
     if (status == TENG_OK && ck) status = tg_core_restore(run->core, ck, &run->source);
     if (status == TENG_OK && !ck) status = initial_weights(run); /* stopped before its first checkpoint */
-    if (status == TENG_OK) status = tg_metrics_truncate_after(metrics, run->core->done);
+    if (status == TENG_OK && tg_team_is_first(run->team))
+        status = tg_metrics_truncate_after(metrics, run->core->done);
     tg_ckpt_close(&ck);
     tg_free(root);
     tg_free(metrics);
@@ -413,14 +495,17 @@ static teng_status restore(tg_run *run)
 
 static teng_status resume(tg_run *run, const char *dir, const char *const *overrides, size_t n)
 {
-    TG_TRY(load_config(run, dir, overrides, n));
-    TG_TRY(use_own_tokenizer(run));
-    TG_TRY(take_folder(run));
+    TG_TRY(tg_team_open(&run->team));
+    teng_status status = load_config(run, dir, overrides, n);
+    if (status == TENG_OK) status = use_own_tokenizer(run);
+    if (status == TENG_OK && tg_team_is_first(run->team)) status = take_folder(run);
+    TG_TRY(tg_team_agree(run->team, status));
     TG_TRY(open_parts(run));
-    TG_TRY(restore(run));
-    TG_TRY(open_writers(run));
+    TG_TRY(tg_team_agree(run->team, restore(run)));
+    TG_TRY(tg_core_same_copies(run->core, "after the checkpoint was read"));
+    TG_TRY(tg_team_agree(run->team, open_writers(run)));
     run->saved_step = run->core->done;
-    return put_start(run);
+    return tg_team_agree(run->team, put_start(run));
 }
 
 teng_status tg_run_resume(const char *run_dir, const char *const *overrides, size_t n, tg_run **out)
@@ -440,7 +525,7 @@ void tg_run_close(tg_run **run)
 {
     tg_run *r = *run;
     if (!r) return;
-    tg_ckpt_writer_destroy(&r->writer);
+    tg_saver_destroy(&r->saver);
     tg_metrics_close(&r->metrics);
     tg_loader_close(&r->train);
     tg_loader_close(&r->val);
@@ -450,6 +535,7 @@ void tg_run_close(tg_run **run)
     tg_tokenizer_destroy(&r->tokenizer);
     tg_lock_release(&r->lock);
     tg_config_destroy(&r->owned);
+    tg_team_close(&r->team);
     tg_free(r->no_val);
     tg_free(r);
     *run = NULL;

@@ -29,6 +29,10 @@ teng_status tg_step_create(teng_cell *root, tg_store *store, const tg_step_optio
                    .isa = tg_cpu_isa_current(),
                    .dropout_key = tg_rng_key(options->seed, "dropout"),
                    .loss_scale = 1};
+    if (options->parallel) {
+        s->split = *options->parallel;
+        s->options.parallel = &s->split;
+    }
     teng_status status = tg_nn_params(root, &s->params, &s->n_params);
     s->work = tg_calloc(s->n_params + 1, sizeof *s->work);
     s->wrt = tg_calloc(s->n_params + 1, sizeof(teng_tensor *));
@@ -53,8 +57,11 @@ void tg_step_destroy(tg_step **step)
     for (size_t i = 0; i < s->compiled.len; i++) {
         tg_exec_destroy(&s->compiled.data[i].exec);
         tg_plan_destroy(&s->compiled.data[i].plan);
+        tg_parallel_destroy(&s->compiled.data[i].parallel);
         tg_free(s->compiled.data[i].in);
     }
+    tg_parallel_destroy(&s->parallel);
+    tg_parallel_destroy(&s->layout);
     tg_vec_free(&s->compiled);
     tg_exec_block_destroy(&s->block);
     tg_eager_destroy(&s->eager);
@@ -156,8 +163,8 @@ static teng_status output_grads(tg_step *s, tg_graph *g, int n)
     return TENG_OK;
 }
 
-static teng_status build_graph(tg_step *s, const tg_step_feed *shapes, tg_step_kind kind,
-                               tg_recompute_try *again, tg_graph *g)
+/* The whole graph, of all ranks. */
+static teng_status build_graph(tg_step *s, const tg_step_feed *shapes, tg_step_kind kind, tg_graph *g)
 {
     teng_tensor *value, *norm;
     int n = 0;
@@ -168,7 +175,11 @@ static teng_status build_graph(tg_step *s, const tg_step_feed *shapes, tg_step_k
         TG_TRY(tg_optim_update(g, &optim, s->work, n, &norm));
         TG_TRY(tg_graph_output(g, "grad_norm", norm));
     }
-    if (kind == TG_STEP_GRADS) TG_TRY(output_grads(s, g, n));
+    return kind == TG_STEP_GRADS ? output_grads(s, g, n) : TENG_OK;
+}
+
+static teng_status rewrite_graph(tg_step *s, tg_step_kind kind, tg_recompute_try *again, tg_graph *g)
+{
     const bool training = kind == TG_STEP_TRAIN || kind == TG_STEP_GRADS;
     const bool told = training || !s->report.len; /* an evaluation does not hide what the step's passes did */
     if (told) s->report.len = 0;
@@ -182,7 +193,10 @@ teng_status tg_step_make_plan(tg_step *s, const tg_step_feed *shapes, tg_step_ki
     static const char *const names[] = {"train", "eval", "forward", "grads"};
     tg_graph *g = tg_graph_create(names[kind]);
     if (!g) return TENG_MEMORY;
-    const teng_status status = build_graph(s, shapes, kind, again, g);
+    teng_status status = build_graph(s, shapes, kind, g);
+    tg_parallel_destroy(&s->parallel);
+    if (status == TENG_OK) status = tg_step_split(s, shapes, kind, &g, &s->parallel);
+    if (status == TENG_OK) status = rewrite_graph(s, kind, again, g);
     if (status != TENG_OK) {
         tg_graph_destroy(&g);
         return status;
@@ -205,9 +219,12 @@ static teng_status compile(tg_step *s, const tg_step_feed *shapes, tg_step_kind 
     if (!out->in) return TENG_MEMORY;
     memcpy(out->in, shapes->in_desc, sizeof(teng_desc) * (size_t)shapes->n_in);
     tg_recompute_try all = {.moves = INT_MAX};
-    return kind == TG_STEP_TRAIN && s->options.recompute == TG_CFG_RECOMPUTE_AUTO
-               ? tg_step_fit(s, shapes, &out->plan)
-               : tg_step_make_plan(s, shapes, kind, &all, &out->plan);
+    const teng_status status = kind == TG_STEP_TRAIN && s->options.recompute == TG_CFG_RECOMPUTE_AUTO
+                                   ? tg_step_fit(s, shapes, &out->plan)
+                                   : tg_step_make_plan(s, shapes, kind, &all, &out->plan);
+    out->parallel = s->parallel;
+    s->parallel = NULL;
+    return status;
 }
 
 static bool same_shapes(const tg_compiled *c, const tg_step_feed *feed, tg_step_kind kind)
@@ -229,6 +246,7 @@ static teng_status find_compiled(tg_step *s, const tg_step_feed *feed, tg_step_k
         const teng_status status = compile(s, feed, kind, &fresh);
         if (status != TENG_OK || !tg_vec_push(&s->compiled, fresh)) {
             tg_plan_destroy(&fresh.plan);
+            tg_parallel_destroy(&fresh.parallel);
             tg_free(fresh.in);
             return status != TENG_OK ? status : TENG_MEMORY;
         }
@@ -385,6 +403,13 @@ teng_status tg_step_plan(tg_step *s, const tg_step_feed *shapes, bool training, 
     TG_TRY(find_compiled(s, shapes, training ? TG_STEP_TRAIN : TG_STEP_EVAL, false, &c));
     *out = c->plan;
     return TENG_OK;
+}
+
+const tg_parallel *tg_step_parallel(const tg_step *s, const tg_plan *plan)
+{
+    for (size_t i = 0; i < s->compiled.len; i++)
+        if (s->compiled.data[i].plan == plan) return s->compiled.data[i].parallel;
+    return NULL;
 }
 
 void tg_step_probe(tg_step *s, const tg_probe *probe)

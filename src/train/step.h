@@ -17,12 +17,16 @@ typedef struct tg_compiled {
     teng_desc *in;
     tg_plan *plan;
     tg_exec *exec;
+    tg_parallel *parallel; /* how the graph became this rank's; NULL: one rank */
 } tg_compiled;
 
 struct tg_step {
     teng_cell *root;
     tg_store *store;
     tg_step_options options;
+    tg_parallel_options split; /* options.parallel points here, or is NULL */
+    tg_parallel *parallel;     /* of the plan that was made last, until its owner takes it */
+    tg_parallel *layout;       /* NULL until it is asked for */
     int isa;
     const tg_param_info *params;
     size_t n_params;
@@ -43,6 +47,10 @@ teng_status tg_step_build(tg_step *s, tg_graph *g, const tg_step_feed *shapes, t
                           teng_status (*feed)(void *user, teng_tensor *input, int index), void *user,
                           teng_tensor **value, int *n);
 tg_optim_options tg_step_optim(const tg_step *s);
+/* The graph of all ranks becomes that of this one (step_split.c); *g is taken over, also on failure. One
+ * rank: nothing happens. */
+teng_status tg_step_split(tg_step *s, const tg_step_feed *shapes, tg_step_kind kind, tg_graph **g,
+                          tg_parallel **out);
 
 /* Host values of the inputs that the optimizer and dropout read at optimizer step `step`, micro-batch m. */
 void tg_step_scalars(const tg_step *s, int64_t step, double lr, float out[4]);

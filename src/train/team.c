@@ -143,6 +143,13 @@ teng_status tg_team_sum_labels(tg_team *t, int64_t *values, int n)
     return g ? tg_comm_all_reduce(g, TG_REDUCE_SUM, TENG_I64, values, values, n) : teng_error_status();
 }
 
+teng_status tg_team_sum(tg_team *t, double *values, int n)
+{
+    if (!tg_team_is_many(t)) return TENG_OK;
+    tg_group *g = tg_comm_along(t->comm, 1u << TG_AXIS_DATA);
+    return g ? tg_comm_all_reduce(g, TG_REDUCE_SUM, TENG_F64, values, values, n) : teng_error_status();
+}
+
 teng_status tg_team_gather_text(tg_team *t, const char *text, char **all)
 {
     *all = NULL;

@@ -48,6 +48,8 @@ bool tg_team_agreed(const tg_team *team);
 teng_status tg_team_max(tg_team *team, int32_t *values, int n);
 /* Sums among the ranks that have different labels (data, expert and context axes). */
 teng_status tg_team_sum_labels(tg_team *team, int64_t *values, int n);
+/* The same of doubles, among the data ranks. */
+teng_status tg_team_sum(tg_team *team, double *values, int n);
 /* The texts of all ranks, in their order, each ended by a zero byte; heap. */
 teng_status tg_team_gather_text(tg_team *team, const char *text, char **all);
 /* Rank 0's text on every rank; heap. */

@@ -170,11 +170,12 @@ teng_status tg_team_same_copies(tg_team *t, const tg_team_copy *copies, size_t n
     if (status == TENG_OK) status = gather_told(t, own, n, &all, &counts);
     if (status == TENG_OK) {
         if (find_difference(t, copies, n, all, counts, &which, &other))
-            status = tg_fail(TENG_STATE,
-                             "%s: %s is not the same on rank %d and rank %d, which hold the same part of it: the "
-                             "copies have gone apart",
-                             when, copies[which].name, t->rank < other ? t->rank : other,
-                             t->rank < other ? other : t->rank);
+            status =
+                tg_fail(TENG_STATE,
+                        "%s: %s is not the same on rank %d and rank %d, which hold the same part of it: the "
+                        "copies have gone apart",
+                        when, copies[which].name, t->rank < other ? t->rank : other,
+                        t->rank < other ? other : t->rank);
         status = tg_team_agree(t, status);
     }
     tg_free(own);

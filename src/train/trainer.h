@@ -12,6 +12,7 @@
 #include "data/tokenizer.h"
 #include "device/store.h"
 #include "nn/cell.h"
+#include "parallel/parallel.h"
 #include "plan/plan.h"
 #include "train/loss_scale.h"
 
@@ -36,10 +37,13 @@ typedef struct tg_step_options {
     bool no_dropout;                 /* train without it, as reference values were made */
     teng_precision precision;        /* its patterns are borrowed */
     tg_loss_scale_options loss_scale;
+    /* Many ranks: mesh, rank and how tensors are split; inputs and micro_batches are the step's own. Borrowed
+     * until the step is created. NULL: one rank. No communicator is needed to plan. */
+    const tg_parallel_options *parallel;
 } tg_step_options;
 typedef struct tg_step_feed { /* one micro-batch; host memory */
-    const teng_desc *in_desc; /* [n_in] */
-    const void *const *in;
+    const teng_desc *in_desc; /* [n_in] of all ranks together (pynative: of this rank) */
+    const void *const *in;    /* this rank's part of it */
     const char *const *in_name;
     int n_in;
     double weight; /* of this micro-batch's mean loss in the step's loss: its valid labels / the step's */
@@ -69,6 +73,11 @@ teng_status tg_step_grads(tg_step *s, const tg_step_feed *feed, double loss_scal
                           float *const *grads);
 /* The plan for these input shapes (made when absent), for listings; train or eval. NULL in pynative. */
 teng_status tg_step_plan(tg_step *s, const tg_step_feed *shapes, bool training, const tg_plan **out);
+/* Where parameters and states lie on the mesh: what the store of this rank holds. Made for these shapes when
+ * it is first asked for; NULL for one rank. */
+teng_status tg_step_layout(tg_step *s, const tg_step_feed *shapes, const tg_parallel **out);
+/* What became of the plan's graph on this rank (tg_step_plan has made it); NULL for one rank. */
+const tg_parallel *tg_step_parallel(const tg_step *s, const tg_plan *plan);
 /* Told of each node that steps run from now on (borrowed); NULL: none, and steps pay nothing. */
 void tg_step_probe(tg_step *s, const tg_probe *probe);
 /* Text of each pass run when that plan was made: "name: what it changed". */

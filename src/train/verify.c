@@ -199,7 +199,7 @@ static teng_status open_core(subject *s, const char *dir, const golden *g, const
     s->scaling = tg_loss_scale_fill((tg_loss_scale_options){.mode = fp16 ? TG_SCALE_DYNAMIC : TG_SCALE_NONE,
                                                             .initial = fp16 ? 65536 : 0});
     s->scale = tg_loss_scale_begin(&s->scaling);
-    TG_TRY(tg_core_create(s->cell, o->device, o->threads, &options, &s->core));
+    TG_TRY(tg_core_create(s->cell, o->device, o->threads, &options, NULL, &s->core));
     TG_TRY(tg_nn_params(s->cell, &s->params, &s->n_params));
     return tg_core_load_path(s->core, dir);
 }
