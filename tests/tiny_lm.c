@@ -91,7 +91,7 @@ tg_source tiny_source(tiny_data *data)
     if (!data->rows) data->rows = TINY_ROWS;
     if (!data->seq) data->seq = TINY_SEQ;
     assert_true(data->rows * data->seq <= TINY_MAX && data->rows * data->other_seq <= TINY_MAX);
-    return (tg_source){data, next, cursor, seek};
+    return (tg_source){.user = data, .next = next, .cursor = cursor, .seek = seek};
 }
 
 tg_core_result tiny_step(tg_core *core, tiny_data *data, double lr)

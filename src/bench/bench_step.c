@@ -152,7 +152,7 @@ tg_core *tg_bench_step_core(tg_bench_step *step)
 
 teng_status tg_bench_step_run(tg_bench_step *b, int64_t n, bool timed)
 {
-    const tg_source source = {b, next_batch, cursor, seek};
+    const tg_source source = {.user = b, .next = next_batch, .cursor = cursor, .seek = seek};
     omp_set_num_threads(b->core->dev->info.threads); /* another one may have been open since */
     for (int64_t i = 0; i < n; i++) {
         if (tg_bench_stopped()) return TENG_INTERRUPTED;
