@@ -118,7 +118,7 @@ static void compare(const tg_step_options *o)
     tg_core *core = tiny_core(cell, o);
     plain s = {0};
     factors f = {.scale = 20};
-    const tg_source source = {&f, next_factors, no_cursor, NULL};
+    const tg_source source = {.user = &f, .next = next_factors, .cursor = no_cursor};
     bool clipped = false;
     for (int i = 0; i < N_PARAMS; i++)
         for (int k = 0; k < SIZE; k++)
@@ -187,7 +187,8 @@ static void dropped(const tg_step_options *o, float bad)
     teng_cell *one = make_cell(), *two = make_cell();
     tg_core *core = tiny_core(one, o), *never = tiny_core(two, o);
     factors f = {.scale = 1}, g = {.scale = 1};
-    const tg_source source = {&f, next_factors, no_cursor, NULL}, clean = {&g, next_factors, no_cursor, NULL};
+    const tg_source source = {.user = &f, .next = next_factors, .cursor = no_cursor},
+                    clean = {.user = &g, .next = next_factors, .cursor = no_cursor};
     tg_core_result r, s;
     assert_int_equal(tg_core_train_step(core, &source, 0.01, &r), TENG_OK);
     assert_int_equal(tg_core_train_step(never, &clean, 0.01, &s), TENG_OK);
@@ -246,7 +247,7 @@ static void a_loss_that_overflows_drops_the_step(void **state)
             cell, "p", TENG_DIMS(SIZE), (teng_init){TENG_INIT_CONST, 0.5, 0, TENG_ROLE_WEIGHT});
         tg_core *core = tiny_core(cell, &o);
         factors f = {.scale = 1e6F};
-        const tg_source source = {&f, next_factors, no_cursor, NULL};
+        const tg_source source = {.user = &f, .next = next_factors, .cursor = no_cursor};
         tg_core_result r;
         assert_int_equal(tg_core_train_step(core, &source, 0.01, &r), TENG_OK);
         assert_true(!isfinite(r.loss)); /* 1e38 · about 1e5 */
@@ -271,7 +272,7 @@ static void nothing_to_train(void **state)
     teng_cell_param(cell, "unused", TENG_DIMS(3), (teng_init){TENG_INIT_CONST, 1, 0, TENG_ROLE_WEIGHT});
     tg_core *core = tiny_core(cell, &o);
     factors f = {.scale = 1};
-    const tg_source source = {&f, next_factors, no_cursor, NULL};
+    const tg_source source = {.user = &f, .next = next_factors, .cursor = no_cursor};
     tg_core_result r;
     assert_int_equal(tg_core_train_step(core, &source, 0.01, &r), TENG_INVALID);
     assert_non_null(strstr(teng_error(), "the loss depends on no parameter: there is nothing to train"));

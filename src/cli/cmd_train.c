@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "device/cpu_info.h"
 #include "monitor/progress.h"
+#include "train/team.h"
 #include "train/trainer.h"
 
 #include <errno.h>
@@ -52,6 +53,7 @@ static void catch_signals(void)
 
 typedef struct console {
     const tg_cli_base *base;
+    tg_team *team; /* rank 0 alone shows and logs */
     tg_progress *progress;
     bool quiet;
     tg_log_level level; /* least important message that is shown and logged */
@@ -64,7 +66,7 @@ typedef struct console {
 static void early_sink(void *user, tg_log_level level, const char *line)
 {
     console *c = user;
-    if (level < c->level) return;
+    if (level < c->level || !tg_team_is_first(c->team)) return;
     const char *label = level == TG_LOG_DEBUG  ? "debug: "
                         : level == TG_LOG_INFO ? ""
                         : level == TG_LOG_WARN ? "warning: "
@@ -204,11 +206,42 @@ static void console_free(console *c)
 
 /* ---- the commands ---- */
 
+/* An error that all ranks have is told by rank 0. One that this rank has alone is told with its number; the
+ * others wait for it and do not know, so this process ends as it stands, which ends the job. */
+static int failed(const console *c)
+{
+    if (tg_team_agreed(c->team)) return tg_team_is_first(c->team) ? tg_cli_failed(c->base) : TG_EXIT_FAILURE;
+    tg_error error;
+    tg_error_take(&error);
+    tg_fail(error.status, "rank %d: %s", c->team->rank, error.message);
+    const int status = tg_cli_failed(c->base);
+    fflush(NULL);
+    _exit(status);
+}
+
+/* The signal that stopped the run, on whichever rank it came. */
+static int common_signal(const console *c)
+{
+    int32_t number = stopped_by;
+    if (tg_team_max(c->team, &number, 1) != TENG_OK) teng_error_clear();
+    return number;
+}
+
+/* Other ranks than the first: the same run, told by nobody. */
+static int train_quietly(console *c, tg_run *run)
+{
+    const teng_status status = tg_run_train(run, NULL, NULL);
+    if (status != TENG_OK && status != TENG_INTERRUPTED) return failed(c);
+    const int number = common_signal(c);
+    return status == TENG_INTERRUPTED && number ? TG_EXIT_SIGNAL + number : TG_EXIT_OK;
+}
+
 /* Trains an opened run; owns the printing from here on. */
 static int train(console *c, tg_run *run)
 {
     const tg_config *cfg = tg_run_config(run);
     c->level = (tg_log_level)cfg->context.log_level;
+    if (!tg_team_is_first(c->team)) return train_quietly(c, run);
     if (open_console(c, cfg) != TENG_OK) return tg_cli_failed(c->base);
     banner(c, run);
     teng_status status = tg_run_train(run, on_event, c);
@@ -225,15 +258,54 @@ static int train(console *c, tg_run *run)
         tg_progress_say(c->progress, "%s", line ? line : "Stopped; everything is saved.");
         if (c->quiet && line) fprintf(stderr, "%s\n", line);
         tg_free(line);
-        code = status == TENG_INTERRUPTED && stopped_by ? TG_EXIT_SIGNAL + stopped_by : TG_EXIT_OK;
+        code = status == TENG_INTERRUPTED ? TG_EXIT_SIGNAL : TG_EXIT_OK;
     }
     tg_log_set_sink(NULL, NULL);
     tg_progress_close(&c->progress);
-    if (status == TENG_OK || status == TENG_INTERRUPTED) return code;
+    if (status == TENG_OK || status == TENG_INTERRUPTED) {
+        const int number = common_signal(c);
+        return code == TG_EXIT_SIGNAL && number ? code + number : TG_EXIT_OK;
+    }
     char iso[32], *line = tg_asprintf("%s error: %s\n", tg_clock_iso(iso, tg_clock_unix()), teng_error());
     append_log(c, line ? line : "");
     tg_free(line);
+    return failed(c);
+}
+
+/* Joins the ranks of this job before anything can fail on one of them alone. */
+static int join(console *c)
+{
+    tg_log_set_sink(early_sink, c);
+    if (tg_team_open(&c->team) == TENG_OK) return TG_EXIT_OK;
     return tg_cli_failed(c->base);
+}
+
+static int end(console *c, tg_run *run, tg_config *cfg, int status)
+{
+    tg_log_set_sink(NULL, NULL);
+    tg_run_close(&run);
+    tg_config_destroy(&cfg);
+    console_free(c);
+    tg_team_close(&c->team);
+    return status;
+}
+
+/* The configuration of every rank, or of none. */
+static int load(console *c, tg_config **cfg)
+{
+    const tg_cli_base *base = c->base;
+    bool misused = false;
+    *cfg = tg_config_create();
+    teng_status status = *cfg ? TENG_OK : TENG_MEMORY;
+    if (status == TENG_OK) status = tg_config_load(*cfg, base->words[0]);
+    if (status == TENG_OK) status = tg_cli_override(*cfg, base, &misused);
+    if (status == TENG_OK) status = tg_config_check(*cfg, c->team->ranks);
+    if (status == TENG_OK) status = tg_config_check_paths(*cfg);
+    int32_t wrong_words = misused;
+    if (tg_team_agree(c->team, status) == TENG_OK) return TG_EXIT_OK;
+    if (tg_team_agreed(c->team) && tg_team_max(c->team, &wrong_words, 1) != TENG_OK) wrong_words = 0;
+    if (!wrong_words) return failed(c);
+    return tg_team_is_first(c->team) ? tg_cli_misused(base->command, NULL) : TG_EXIT_USAGE;
 }
 
 int tg_cmd_train(const tg_args_train *args)
@@ -241,30 +313,26 @@ int tg_cmd_train(const tg_args_train *args)
     console c = {.base = &args->base, .quiet = args->quiet, .level = TG_LOG_INFO};
     tg_config *cfg = NULL;
     tg_run *run = NULL;
-    tg_log_set_sink(early_sink, &c);
-    int status = tg_cli_load_config(&args->base, args->base.words[0], true, &cfg);
+    int status = join(&c);
+    if (status == TG_EXIT_OK) status = load(&c, &cfg);
     if (status == TG_EXIT_OK) {
         catch_signals();
         c.level = (tg_log_level)cfg->context.log_level;
-        status = tg_run_create(cfg, &run) == TENG_OK ? train(&c, run) : tg_cli_failed(&args->base);
+        status = tg_run_create(cfg, &run) == TENG_OK ? train(&c, run) : failed(&c);
     }
-    tg_log_set_sink(NULL, NULL);
-    tg_run_close(&run);
-    tg_config_destroy(&cfg);
-    console_free(&c);
-    return status;
+    return end(&c, run, cfg, status);
 }
 
 int tg_cmd_resume(const tg_args_resume *args)
 {
     console c = {.base = &args->base, .quiet = args->quiet, .level = TG_LOG_INFO};
     tg_run *run = NULL;
-    tg_log_set_sink(early_sink, &c);
-    catch_signals();
-    teng_status opened = tg_run_resume(args->base.words[0], args->base.keys, (size_t)args->base.n_keys, &run);
-    int status = opened == TENG_OK ? train(&c, run) : tg_cli_failed(&args->base);
-    tg_log_set_sink(NULL, NULL);
-    tg_run_close(&run);
-    console_free(&c);
-    return status;
+    int status = join(&c);
+    if (status == TG_EXIT_OK) {
+        catch_signals();
+        const teng_status opened =
+            tg_run_resume(args->base.words[0], args->base.keys, (size_t)args->base.n_keys, &run);
+        status = opened == TENG_OK ? train(&c, run) : failed(&c);
+    }
+    return end(&c, run, NULL, status);
 }

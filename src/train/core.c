@@ -7,6 +7,7 @@
 #include "tensor/desc.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef struct tg_core_cut {        /* one micro-batch of a batch */
@@ -133,12 +134,12 @@ static teng_status cut_rows(const tg_core *core, const tg_source_batch *b, bool 
     tg_team_rows(core->team, &index, &ranks);
     tg_team_columns(core->team, &column, &columns);
     const int64_t given = b->desc[0].dims[0], pieces = shared ? k : k * ranks;
-    if (given % pieces)
-        return tg_fail(
-            TENG_INVALID,
-            "a batch of %lld rows cannot be cut into %lld micro-batches (train.micro_batches) of %d "
-            "ranks",
-            (long long)given, (long long)k, ranks);
+    if (given % pieces) {
+        char shares[48] = "";
+        if (ranks > 1) snprintf(shares, sizeof shares, " x %d ranks", ranks);
+        return tg_fail(TENG_INVALID, "train.micro_batches=%lld%s does not divide the batch of %lld sequences",
+                       (long long)k, shares, (long long)(shared ? given * ranks : given));
+    }
     const int64_t own = given / pieces, begin = shared ? m * own : (m * ranks + index) * own;
     int64_t own_tokens = own;
     for (int i = 0; i < b->n_in; i++) {
