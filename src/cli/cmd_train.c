@@ -124,6 +124,34 @@ static const char *precision_text(const tg_config *cfg)
     return texts[cfg->precision.level][cfg->precision.dtype == TG_CFG_DTYPE16_FP16];
 }
 
+static int64_t other_ranks(const tg_config *cfg)
+{
+    return cfg->parallel.tensor * cfg->parallel.pipeline * cfg->parallel.context * cfg->parallel.expert;
+}
+
+/* Where each rank runs; of very many the first. */
+static void say_ranks(console *c, const tg_config *cfg)
+{
+    enum { SHOWN = 16 };
+    char *all = NULL;
+    if (!tg_team_is_many(c->team)) return;
+    if (tg_team_gather_text(c->team, tg_comm_binding(c->team->comm), &all) != TENG_OK) {
+        teng_error_clear();
+        return;
+    }
+    if (c->progress) {
+        tg_progress_say(c->progress,
+                        "ranks    %d: data %lld, tensor %lld, pipeline %lld, context %lld, expert %lld",
+                        c->team->ranks, (long long)(c->team->ranks / other_ranks(cfg)),
+                        (long long)cfg->parallel.tensor, (long long)cfg->parallel.pipeline,
+                        (long long)cfg->parallel.context, (long long)cfg->parallel.expert);
+        const char *at = all;
+        for (int r = 0; r < c->team->ranks && r < SHOWN; r++, at += strlen(at) + 1)
+            tg_progress_say(c->progress, "         %s", at);
+    }
+    tg_free(all);
+}
+
 static void banner(console *c, const tg_run *run)
 {
     const tg_config *cfg = tg_run_config(run);
@@ -140,6 +168,7 @@ static void banner(console *c, const tg_run *run)
     tg_progress_say(c->progress, "device   %s, %s mode%s",
                     strcmp(dev->kind, "cpu") == 0 ? tg_cpu_line(machine) : dev->name,
                     cfg->context.mode == TG_CFG_MODE_GRAPH ? "graph" : "pynative", precision_text(cfg));
+    say_ranks(c, cfg);
     if (tg_run_step(run) > 0)
         tg_progress_say(c->progress, "run      %s, from step %lld to %lld", cfg->run.dir,
                         (long long)tg_run_step(run), (long long)cfg->train.steps);
@@ -206,8 +235,8 @@ static void console_free(console *c)
 
 /* ---- the commands ---- */
 
-/* An error that all ranks have is told by rank 0. One that this rank has alone is told with its number; the
- * others wait for it and do not know, so this process ends as it stands, which ends the job. */
+/* An error that all ranks have is told by rank 0. One that this rank has alone is told with its number, and
+ * to the others, who wait for it: the job ends. */
 static int failed(const console *c)
 {
     if (tg_team_agreed(c->team)) return tg_team_is_first(c->team) ? tg_cli_failed(c->base) : TG_EXIT_FAILURE;
@@ -215,8 +244,11 @@ static int failed(const console *c)
     tg_error_take(&error);
     tg_fail(error.status, "rank %d: %s", c->team->rank, error.message);
     const int status = tg_cli_failed(c->base);
+    char *why = tg_strdup(error.message);
     fflush(NULL);
-    _exit(status);
+    tg_comm_abandon(&c->team->comm, why ? why : "failed");
+    tg_free(why);
+    return status;
 }
 
 /* The signal that stopped the run, on whichever rank it came. */
@@ -230,6 +262,7 @@ static int common_signal(const console *c)
 /* Other ranks than the first: the same run, told by nobody. */
 static int train_quietly(console *c, tg_run *run)
 {
+    say_ranks(c, tg_run_config(run));
     const teng_status status = tg_run_train(run, NULL, NULL);
     if (status != TENG_OK && status != TENG_INTERRUPTED) return failed(c);
     const int number = common_signal(c);

@@ -275,6 +275,13 @@ void tg_eager_begin(tg_eager *eager, tg_graph *g)
     g->on_node_user = eager;
 }
 
+teng_status tg_eager_run(tg_eager *eager, tg_graph *g)
+{
+    for (size_t i = 0; i < g->nodes.len; i++)
+        if (!g->nodes.data[i]->dead) TG_TRY(run_node(eager, g->nodes.data[i]));
+    return TENG_OK;
+}
+
 teng_status tg_eager_feed(tg_eager *eager, teng_tensor *input, const void *data)
 {
     const size_t bytes = tg_desc_bytes(&input->desc);

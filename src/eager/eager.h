@@ -15,6 +15,8 @@ tg_eager *tg_eager_create(tg_store *store, int isa);
 void tg_eager_destroy(tg_eager **eager);
 /* From here on every node appended to g runs at once. Values stay readable until tg_eager_end. */
 void tg_eager_begin(tg_eager *eager, tg_graph *g);
+/* Runs the nodes of a graph that was built without running them, in order, after its inputs are fed. */
+teng_status tg_eager_run(tg_eager *eager, tg_graph *g);
 /* Returns the buffers of all values of g for reuse; g's values must not be read afterwards. */
 void tg_eager_end(tg_eager *eager);
 /* Gives an input its value. */

@@ -169,6 +169,24 @@ static tg_step_feed feed_of(const tg_source_batch *b, const cut *c)
         .in_desc = c->desc, .in = c->data, .in_name = b->name, .n_in = b->n_in, .weight = 1.0};
 }
 
+/* Many ranks: the one that went wrong first tells all. */
+static teng_status share_overflow(tg_team *team, tg_overflow *o)
+{
+    if (!tg_team_is_many(team)) return TENG_OK;
+    const int64_t worst = INT64_MAX / 2, at = o->micro_batch << 32 | o->order;
+    int64_t first = o->found ? at : worst, source;
+    tg_group *world = tg_comm_world(team->comm);
+    TG_TRY(tg_comm_all_reduce(world, TG_REDUCE_MIN, TENG_I64, &first, &first, 1));
+    if (first == worst) return TENG_OK;
+    source = o->found && at == first ? team->rank : INT64_MAX;
+    TG_TRY(tg_comm_all_reduce(world, TG_REDUCE_MIN, TENG_I64, &source, &source, 1));
+    TG_TRY(tg_comm_broadcast(world, (int)source, o, sizeof *o));
+    char text[sizeof o->text];
+    memcpy(text, o->text, sizeof text);
+    snprintf(o->text, sizeof o->text, "rank %d, %.700s", (int)source, text);
+    return TENG_OK;
+}
+
 /* Books of a step that ran; of one that was dropped also where it went wrong. */
 static teng_status note_result(tg_core *core, const tg_step_result *r, tg_core_result *out)
 {
@@ -176,9 +194,11 @@ static teng_status note_result(tg_core *core, const tg_step_result *r, tg_core_r
     out->grad_norm = r->grad_norm;
     out->finite = r->finite;
     out->scale = core->scale.scale;
-    if (!r->finite)
+    if (!r->finite) {
         TG_TRY(tg_step_find_overflow(core->step, core->applied + 1, core->scale.scale, core->feeds,
                                      &core->overflow));
+        TG_TRY(share_overflow(core->team, &core->overflow));
+    }
     out->again = tg_loss_scale_adjust(&core->scale, &core->options.loss_scale, r->finite, r->loss_finite);
     return TENG_OK;
 }
@@ -225,6 +245,7 @@ teng_status tg_core_train_step(tg_core *core, const tg_source *source, double lr
     const double begin = tg_clock_seconds();
     tg_source_batch b = {0};
     if (core->again) TG_TRY(source->seek(source->user, core->cursor));
+    if (tg_team_is_many(core->team)) tg_comm_step(core->team->comm, core->done + 1);
     TG_TRY(source->next(source->user, &b));
     out->wait_s = tg_clock_seconds() - begin;
     if (b.n_in < 1 || b.desc[0].ndim < 1)

@@ -67,9 +67,20 @@ bool tg_overflow_in(const tg_node *node, void *const *data, tg_overflow *out)
     return false;
 }
 
+/* Watches a pass. Of many ranks none may stop before the others, who would wait for it. */
+typedef struct watched {
+    tg_overflow *out;
+    int64_t nodes; /* seen */
+    bool alone;
+} watched;
+
 static bool watch(void *user, const tg_node *node, void *const *data)
 {
-    return tg_overflow_in(node, data, user);
+    watched *w = user;
+    w->nodes++;
+    if (w->out->found || !tg_overflow_in(node, data, w->out)) return false;
+    w->out->order = w->nodes;
+    return w->alone;
 }
 
 /* A parameter that is not finite itself makes all that follows so. */
@@ -77,9 +88,24 @@ static bool in_parameters(const tg_step *s, tg_overflow *out)
 {
     for (size_t i = 0; i < s->n_params; i++) {
         const tg_store_entry *e = tg_store_find(s->store, s->params[i].name);
-        if (e && describe("before the step", e->name, &e->desc, e->data, out)) return true;
+        if (e && describe("before the step", e->name, &e->desc, e->data, out)) return true; /* order 0 */
     }
     return false;
+}
+
+static teng_status watch_micro_batch(tg_step *s, int64_t step, int64_t m, const tg_step_feed *feed,
+                                     watched *w)
+{
+    if (s->options.pynative) {
+        tg_eager_watch(s->eager, watch, w);
+        const teng_status status = tg_step_eager_passes(s, step, feed, m);
+        tg_eager_watch(s->eager, NULL, NULL);
+        return status;
+    }
+    tg_exec *e;
+    bool stopped;
+    TG_TRY(tg_step_ready_micro_batch(s, step, m, feed, &e));
+    return tg_exec_run_watched(e, TG_FORWARD, TG_BACKWARD, watch, w, &stopped);
 }
 
 teng_status tg_step_find_overflow(tg_step *s, int64_t step, double loss_scale, const tg_step_feed *feeds,
@@ -87,21 +113,13 @@ teng_status tg_step_find_overflow(tg_step *s, int64_t step, double loss_scale, c
 {
     *out = (tg_overflow){0};
     s->loss_scale = loss_scale;
-    if (in_parameters(s, out)) return TENG_OK;
-    for (int64_t m = 0; m < s->options.micro_batches && !out->found; m++) {
-        out->micro_batch = m;
-        if (s->options.pynative) {
-            tg_eager_watch(s->eager, watch, out);
-            const teng_status status = tg_step_eager_passes(s, step, &feeds[m], m);
-            tg_eager_watch(s->eager, NULL, NULL);
-            TG_TRY(status);
-            continue;
-        }
-        tg_exec *e;
-        bool stopped;
-        TG_TRY(tg_step_ready_micro_batch(s, step, m, &feeds[m], &e));
-        TG_TRY(tg_exec_run_watched(e, TG_FORWARD, TG_BACKWARD, watch, out, &stopped));
+    watched w = {.out = out, .alone = s->options.parallel == NULL};
+    const bool early = in_parameters(s, out);
+    for (int64_t m = 0; m < s->options.micro_batches && !(w.alone && out->found); m++) {
+        if (!out->found) out->micro_batch = m;
+        TG_TRY(watch_micro_batch(s, step, m, &feeds[m], &w));
     }
+    if (early) out->micro_batch = 0;
     if (!out->found)
         snprintf(out->text, sizeof out->text,
                  "every value of the forward and backward pass is finite: the sum of the squared gradients "

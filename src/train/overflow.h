@@ -9,7 +9,7 @@
 
 typedef struct tg_overflow {
     bool found;
-    int64_t micro_batch;
+    int64_t micro_batch, order;      /* order: of the node among those that ran; 0: before all */
     int64_t infinities, nans, first; /* first: flat index of the first of them */
     char text[768]; /* "first not finite in backward: linear_cross_entropy_grad of lm_head (…): …" */
 } tg_overflow;

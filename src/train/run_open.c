@@ -218,6 +218,11 @@ static teng_status open_core(tg_run *run)
     TG_TRY(tg_run_open_tokenizer(cfg, &run->tokenizer));
     TG_TRY(tg_run_open_model(cfg, run->tokenizer, &run->lm, &run->info));
     tg_step_options options = tg_run_step_options(cfg);
+    if (tg_team_is_many(run->team) && options.pynative && run->info.num_experts)
+        return tg_fail(
+            TENG_UNSUPPORTED,
+            "context.mode = pynative knows the loss of each rank's own rows, and the auxiliary loss of a "
+            "mixture of experts is one of all ranks: set context.mode = graph");
     if (tg_team_is_many(run->team)) {
         tg_run_parallel_options(cfg, &run->team->mesh, run->team->rank, &run->split);
         options.parallel = &run->split;

@@ -38,10 +38,11 @@ teng_status tg_step_create(teng_cell *root, tg_store *store, const tg_step_optio
     s->wrt = tg_calloc(s->n_params + 1, sizeof(teng_tensor *));
     s->grads = tg_calloc(s->n_params + 1, sizeof(teng_tensor *));
     s->block = tg_exec_block_create(tg_store_device(store));
-    if (options->pynative) s->eager = tg_eager_create(store, s->isa);
-    if (status == TENG_OK &&
-        (!s->work || !s->wrt || !s->grads || !s->block || (options->pynative && !s->eager)))
-        status = TENG_MEMORY;
+    s->whole = tg_step_is_split(s) && options->pynative ? tg_store_create(tg_store_device(store)) : store;
+    if (options->pynative && s->whole) s->eager = tg_eager_create(s->whole, s->isa);
+    if (options->pynative && options->parallel) s->updates = tg_eager_create(store, s->isa);
+    const bool eager = !options->pynative || (s->eager && (s->updates || !options->parallel));
+    if (status == TENG_OK && (!s->work || !s->wrt || !s->grads || !s->block || !eager)) status = TENG_MEMORY;
     if (status != TENG_OK) {
         tg_step_destroy(&s);
         return status;
@@ -65,6 +66,8 @@ void tg_step_destroy(tg_step **step)
     tg_vec_free(&s->compiled);
     tg_exec_block_destroy(&s->block);
     tg_eager_destroy(&s->eager);
+    tg_eager_destroy(&s->updates);
+    if (s->whole != s->store) tg_store_destroy(&s->whole);
     tg_free(s->work);
     tg_free(s->wrt);
     tg_free(s->grads);

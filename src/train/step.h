@@ -35,6 +35,8 @@ struct tg_step {
     tg_exec_block *block;
     TG_VEC(tg_compiled) compiled;
     tg_eager *eager;
+    tg_store *whole;   /* pynative: what the passes read; with ZeRO 3 a store of its own, else store */
+    tg_eager *updates; /* pynative of many ranks: the update, on store */
     tg_strbuf report;
     uint64_t dropout_key;
     double loss_scale; /* of the step that runs */
@@ -88,6 +90,13 @@ teng_status tg_step_eager_passes(tg_step *s, int64_t step, const tg_step_feed *f
 teng_status tg_step_eager_run(tg_step *s, const tg_step_feed *feed, tg_step_kind kind, void *out,
                               size_t bytes);
 teng_status tg_step_eager_grads(tg_step *s, const tg_step_feed *feed, double *loss, float *const *grads);
+
+/* Pynative on data ranks (step_ranks.c): parameters before a pass; gradients and loss, weighted by each
+ * rank's share, summed in place; the update of work[n]. */
+bool tg_step_is_split(const tg_step *s); /* ZeRO 3 */
+teng_status tg_step_gather_params(tg_step *s);
+teng_status tg_step_sum_gradients(tg_step *s, int n, double *loss);
+teng_status tg_step_update_ranks(tg_step *s, int n, int64_t step, double lr, double loss, float *norm);
 
 #define TG_STEP_WEIGHT "loss.weight" /* f32[]: weight of the micro-batch, the seed of backward */
 #define TG_STEP_RNG "rng"

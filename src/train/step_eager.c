@@ -104,6 +104,14 @@ static teng_status train_accumulated(tg_step *s, int64_t step, double lr, const 
         status = g ? train_micro_batch(s, g, step, m, &feeds[m], &loss, &n) : TENG_MEMORY;
         *total += feeds[m].weight * (double)loss;
     }
+    const bool many = s->options.parallel != NULL;
+    if (status == TENG_OK && many) status = tg_step_sum_gradients(s, n, total);
+    if (status == TENG_OK && many) status = tg_step_update_ranks(s, n, step, lr, *total, norm);
+    if (status != TENG_OK || many) {
+        tg_graph_destroy(&g);
+        tg_eager_end(s->eager);
+        return status;
+    }
     tg_graph *u = status == TENG_OK ? eager_graph(s, "update") : NULL;
     if (status == TENG_OK) status = u ? bind_accumulated(s, u, n) : TENG_MEMORY;
     if (status == TENG_OK) status = give_update_inputs(s, u, step, lr, *total);
@@ -122,8 +130,13 @@ static teng_status train_whole(tg_step *s, int64_t step, double lr, const tg_ste
     tg_graph *g = eager_graph(s, "train");
     teng_status status = g ? train_micro_batch(s, g, step, 0, feed, &loss, &n) : TENG_MEMORY;
     *total = feed->weight * (double)loss;
-    if (status == TENG_OK) status = give_update_inputs(s, g, step, lr, *total);
-    if (status == TENG_OK) status = update(s, g, n, norm);
+    if (status == TENG_OK && s->options.parallel) {
+        status = tg_step_sum_gradients(s, n, total);
+        if (status == TENG_OK) status = tg_step_update_ranks(s, n, step, lr, *total, norm);
+    } else {
+        if (status == TENG_OK) status = give_update_inputs(s, g, step, lr, *total);
+        if (status == TENG_OK) status = update(s, g, n, norm);
+    }
     tg_graph_destroy(&g);
     tg_eager_end(s->eager);
     return status;
@@ -134,6 +147,7 @@ teng_status tg_step_eager_train(tg_step *s, int64_t step, double lr, const tg_st
 {
     double total = 0;
     float norm = 0;
+    TG_TRY(tg_step_gather_params(s));
     if (s->options.micro_batches > 1)
         TG_TRY(train_accumulated(s, step, lr, feeds, &total, &norm));
     else
@@ -146,6 +160,7 @@ teng_status tg_step_eager_passes(tg_step *s, int64_t step, const tg_step_feed *f
 {
     float loss;
     int n;
+    TG_TRY(tg_step_gather_params(s));
     tg_graph *g = eager_graph(s, "train");
     const teng_status status = g ? train_micro_batch(s, g, step, m, feed, &loss, &n) : TENG_MEMORY;
     tg_graph_destroy(&g);
@@ -159,6 +174,7 @@ teng_status tg_step_eager_run(tg_step *s, const tg_step_feed *feed, tg_step_kind
     eager_feed f = {s, feed};
     teng_tensor *value;
     int n = 0;
+    TG_TRY(tg_step_gather_params(s));
     tg_graph *g = eager_graph(s, "eval");
     teng_status status = g ? tg_step_build(s, g, feed, kind, give_input, &f, &value, &n) : TENG_MEMORY;
     if (status == TENG_OK) status = tg_eager_fetch(s->eager, value, out, bytes);

@@ -53,6 +53,7 @@ teng_status tg_team_bind(tg_team *t, const tg_config *cfg)
     TG_TRY(tg_mesh_make(size, t->ranks, &t->mesh));
     TG_TRY(tg_comm_bind(t->comm, &t->mesh));
     tg_comm_timeout(t->comm, cfg->parallel.timeout);
+    tg_comm_check(t->comm, cfg->parallel.check);
     return TENG_OK;
 }
 
@@ -128,6 +129,14 @@ teng_status tg_team_agree(tg_team *t, teng_status status)
     return all ? tg_fail(error.status, "%s", error.message)
                : tg_fail(error.status, "rank %d: %s", first,
                          *error.message ? error.message : "out of memory");
+}
+
+teng_status tg_team_hello(tg_team *t)
+{
+    if (!tg_team_is_many(t)) return TENG_OK;
+    const teng_status status = tg_comm_hello(t->comm, NULL, 0);
+    agreed = status != TENG_OK; /* every rank has the same answer */
+    return status;
 }
 
 teng_status tg_team_max(tg_team *t, int32_t *values, int n)

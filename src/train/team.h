@@ -41,6 +41,8 @@ void tg_team_columns(const tg_team *team, int *index, int *count);
 /* Fails on every rank when one has failed: with the message of the lowest such rank, which is named unless
  * all say the same. Takes the pending error, and leaves the common one. */
 teng_status tg_team_agree(tg_team *team, teng_status status);
+/* Refuses ranks that run another program; all have the same answer. */
+teng_status tg_team_hello(tg_team *team);
 /* Whether the last failure was agreed upon: then rank 0 alone tells it, and all may end in order. After any
  * other failure the other ranks know nothing of it and may be waiting. */
 bool tg_team_agreed(const tg_team *team);
@@ -56,8 +58,8 @@ teng_status tg_team_gather_text(tg_team *team, const char *text, char **all);
 teng_status tg_team_first_text(tg_team *team, const char *text, char **out);
 
 /* ---- what must be the same (team_check.c) ---- */
-/* Refuses a rank whose program, instruction set or configuration is another than rank 0's: names key, values
- * and rank. */
+/* Refuses a rank whose instruction set or configuration is another than rank 0's: names key, values and rank.
+ */
 teng_status tg_team_same_config(tg_team *team, const tg_config *cfg);
 /* The same for facts {name: text or number} about what was opened: data. remedy ends the message. */
 teng_status tg_team_same_facts(tg_team *team, const json_t *facts, const char *remedy);

@@ -1,5 +1,5 @@
 /*
- * What ranks must have in common, compared before the first step: the program, the configuration, the data,
+ * What ranks must have in common, compared before the first step: the configuration, the data,
  * and the bits of whatever several of them hold. Ranks that differ would not fail; they would train a model
  * that is nobody's.
  */
@@ -53,19 +53,6 @@ teng_status tg_team_same_facts(tg_team *t, const json_t *facts, const char *reme
     return status;
 }
 
-/* Of the running program's file, so that two builds of one version are told apart. */
-static json_t *program_hash(void)
-{
-    tg_map map;
-    char text[17] = "unknown";
-    if (tg_map_open("/proc/self/exe", &map) == TENG_OK) {
-        snprintf(text, sizeof text, "%016" PRIx64, tg_hash64(map.data, map.size, 0));
-        tg_map_close(&map);
-    }
-    teng_error_clear();
-    return json_string(text);
-}
-
 /* Keys that may differ: they change how fast a rank is and what it tells, not what it computes. */
 static bool may_differ(const char *key)
 {
@@ -81,8 +68,6 @@ static teng_status config_facts(const tg_config *cfg, json_t **out)
     json_t *facts = json_object(), *config = tg_config_json(cfg), *about;
     const char *key;
     int failed = !facts || !config ||
-                 json_object_set_new(facts, "the version of teng", json_string(teng_version())) ||
-                 json_object_set_new(facts, "the program file's hash", program_hash()) ||
                  json_object_set_new(facts, "the instruction set (context.cpu_isa)",
                                      json_string(tg_cpu_isa_name(tg_cpu_isa_current())));
     json_object_foreach(config, key, about)
@@ -98,6 +83,7 @@ teng_status tg_team_same_config(tg_team *t, const tg_config *cfg)
 {
     if (!tg_team_is_many(t)) return TENG_OK;
     json_t *facts = NULL;
+    TG_TRY(tg_team_hello(t));
     teng_status status = tg_team_agree(t, config_facts(cfg, &facts));
     if (status == TENG_OK)
         status = tg_team_same_facts(t, facts, "start all ranks with the same program and configuration");

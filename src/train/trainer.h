@@ -12,7 +12,7 @@
 #include "data/tokenizer.h"
 #include "device/store.h"
 #include "nn/cell.h"
-#include "parallel/parallel.h"
+#include "parallel/rank_graph.h"
 #include "plan/plan.h"
 #include "train/loss_scale.h"
 
