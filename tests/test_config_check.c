@@ -128,7 +128,8 @@ static void test_parallel(void **state)
     (void)state;
     refuses_at("parallel: {data: 2, tensor: 2}\n", 1, "f.yaml:1:18: ",
                "= 2 x 2 x 1 x 1 x 1 = 4 ranks, and 1 run; start so many (mpirun -n 4 teng …)");
-    refuses_at("train.steps: 9\n", 4, "default: ", "= 1 ranks, and 4 run");
+    refuses_at("train.steps: 9\n", 4,
+               "default: ", "4 ranks run, and no key says what they share: set parallel.data = 4");
     refuses_at("parallel: {mode: stand_alone, pipeline: 2}\n", 2,
                "f.yaml:1:41: ", "parallel.pipeline = 2 does not go with parallel.mode = stand_alone");
     refuses("parallel: {mode: data_parallel, tensor: 2}\n", "f.yaml:1:41: ", "set parallel.mode = semi_auto");

@@ -334,9 +334,12 @@ static int load(console *c, tg_config **cfg)
     if (status == TENG_OK) status = tg_cli_override(*cfg, base, &misused);
     if (status == TENG_OK) status = tg_config_check(*cfg, c->team->ranks);
     if (status == TENG_OK) status = tg_config_check_paths(*cfg);
+    tg_error error; /* must not be taken for a failure of what follows */
     int32_t wrong_words = misused;
+    tg_error_take(&error);
+    if (tg_team_max(c->team, &wrong_words, 1) != TENG_OK) return failed(c);
+    if (status != TENG_OK) tg_error_give(&error);
     if (tg_team_agree(c->team, status) == TENG_OK) return TG_EXIT_OK;
-    if (tg_team_agreed(c->team) && tg_team_max(c->team, &wrong_words, 1) != TENG_OK) wrong_words = 0;
     if (!wrong_words) return failed(c);
     return tg_team_is_first(c->team) ? tg_cli_misused(base->command, NULL) : TG_EXIT_USAGE;
 }

@@ -56,6 +56,12 @@ static teng_status check_product(const tg_config *cfg, int64_t ranks, const int6
     }
     if (size[1] == 1) biggest = size[4] > 1 ? "parallel.tensor" : size[0] > 1 ? "parallel.pipeline" : biggest;
     if (ranks == 0 || product == ranks) return TENG_OK;
+    if (product == 1)
+        return tg_config_refuse(cfg, biggest,
+                                "%" PRId64
+                                " ranks run, and no key says what they share: set parallel.data = %" PRId64
+                                ", or other sizes of that product",
+                                ranks, ranks);
     return tg_config_refuse(cfg, biggest,
                             "parallel.data x tensor x pipeline x context x expert = %" PRId64 " x %" PRId64
                             " x %" PRId64 " x %" PRId64 " x %" PRId64 " = %" PRId64 " ranks, and %" PRId64

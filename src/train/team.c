@@ -141,6 +141,7 @@ teng_status tg_team_hello(tg_team *t)
 
 teng_status tg_team_max(tg_team *t, int32_t *values, int n)
 {
+    agreed = false; /* of a failure that the run went on after */
     if (!tg_team_is_many(t)) return TENG_OK;
     return tg_comm_all_reduce(tg_comm_world(t->comm), TG_REDUCE_MAX, TENG_I32, values, values, n);
 }
