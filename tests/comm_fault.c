@@ -51,7 +51,7 @@ static teng_status fail_as(const char *how)
     }
     if (strcmp(how, "leave") == 0) return tg_fail(TENG_NUMERIC, "loss is NaN");
     if (strcmp(how, "order") == 0) {
-        tg_comm_at(comm, "model.layers.9 (all_gather, odd.c:9)");
+        tg_comm_at("model.layers.9 (all_gather, odd.c:9)");
         return tg_comm_all_gather(tg_comm_world(comm), TENG_F32, x, x, counts);
     }
     return together(2); /* size */
@@ -72,7 +72,7 @@ int main(int argc, char **argv)
     for (int step = 0; step < 3; step++) {
         tg_comm_step(comm, step);
         if (tg_comm_doing(comm, "forward, model.layers.3 (matmul, fault.c:7)") != TENG_OK) return end();
-        tg_comm_at(comm, "model.layers.3 (all_reduce, fault.c:8)");
+        tg_comm_at("model.layers.3 (all_reduce, fault.c:8)");
         if (together(4) != TENG_OK) return end();
     }
     if ((odd ? fail_as(how) : together(4)) != TENG_OK) return end();

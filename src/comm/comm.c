@@ -255,9 +255,16 @@ teng_status tg_comm_leave(tg_group *g, teng_status status)
     return status;
 }
 
-void tg_comm_at(tg_comm *comm, const char *site)
+static _Thread_local const char *site;
+
+void tg_comm_at(const char *at)
 {
-    comm->site = site;
+    site = at;
+}
+
+const char *tg_comm_site(void)
+{
+    return site;
 }
 
 teng_status tg_comm_transfer(tg_comm *c, const tg_transfer *t, int n)

@@ -66,7 +66,7 @@ teng_status tg_comm_doing(tg_comm *comm, const char *text);
 void tg_comm_step(tg_comm *comm, int64_t step);
 /* The place in the user's source to which the next collectives of this thread belong; the text stays the
  * caller's. NULL: none. */
-void tg_comm_at(tg_comm *comm, const char *site);
+void tg_comm_at(const char *site);
 /* Seconds that a collective waits for the other ranks before it fails and names who is missing and what they
  * do; 0, the default: for ever. From a tenth of it on the log says who is slow. A rank that has died is
  * noticed at once in any case. */

@@ -25,7 +25,8 @@ teng_status tg_comm_compare(tg_group *g)
     int n = 0;
     if (!all) return TENG_MEMORY;
     snprintf(mine.call, sizeof mine.call, "%s", c->call);
-    snprintf(mine.site, sizeof mine.site, "%s", c->site ? c->site : "the host's part of the step");
+    snprintf(mine.site, sizeof mine.site, "%s",
+             tg_comm_site() ? tg_comm_site() : "the host's part of the step");
     for (int k = 1; k < g->n; k++) {
         const int to = (g->index + k) % g->n, from = (g->index - k + g->n) % g->n;
         c->transfers.data[n++] = (tg_transfer){g->ranks[to], TG_TAG_CHECK, true, &mine, sizeof mine};

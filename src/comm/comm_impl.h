@@ -66,15 +66,14 @@ struct tg_comm {
     void *backend;
     int rank, size;
     tg_group world;
-    tg_group *along; /* [1 << TG_AXES] after bind */
-    tg_board *board; /* NULL: one rank alone */
-    double timeout;  /* seconds that a collective waits for the others; 0: for ever */
-    double looked;   /* when tg_comm_doing last looked whether all are there */
-    bool check;      /* collectives are compared before they run */
-    bool broken;     /* a transfer failed: the others cannot be waited for */
-    bool follows;    /* because another rank is lost */
-    char call[256];  /* the collective of now, for messages */
-    const char *site;
+    tg_group *along;               /* [1 << TG_AXES] after bind */
+    tg_board *board;               /* NULL: one rank alone */
+    double timeout;                /* seconds that a collective waits for the others; 0: for ever */
+    double looked;                 /* when tg_comm_doing last looked whether all are there */
+    bool check;                    /* collectives are compared before they run */
+    bool broken;                   /* a transfer failed: the others cannot be waited for */
+    bool follows;                  /* because another rank is lost */
+    char call[256];                /* the collective of now, for messages */
     TG_VEC(tg_transfer) transfers; /* of the collective of now */
     size_t *lists;                 /* [4][size] bytes and offsets */
     int64_t *cuts;                 /* [2][size] */
@@ -87,6 +86,7 @@ struct tg_comm {
     double entered;
     uint64_t bytes[1 << TG_AXES];
 };
+const char *tg_comm_site(void);                     /* of this thread's calls; NULL: unknown */
 void *tg_comm_scratch(tg_comm *comm, size_t bytes); /* NULL and an error when memory is out */
 /* Begins a collective: waits for those posted, tells the board, compares it with the others'. */
 teng_status tg_comm_enter(tg_group *g, const char *fmt, ...) TENG_PRINTF(2, 3);

@@ -43,6 +43,7 @@ teng_status tg_comm_look_around(tg_comm *c, double began, double *warn, const tg
                                 const bool *done)
 {
     char who[1024];
+    const char *site = tg_comm_site();
     const teng_status status = lost(c);
     if (status != TENG_OK) {
         tg_fail_context("rank %d waits in %s", c->rank, c->call);
@@ -55,7 +56,7 @@ teng_status tg_comm_look_around(tg_comm *c, double began, double *warn, const tg
     missing(c, t, n, done, who, sizeof who);
     if (over)
         return tg_fail(TENG_IO, "rank %d has waited %.1f s (parallel.timeout) in %s%s%s for %s", c->rank,
-                       waited, c->call, c->site ? " at " : "", c->site ? c->site : "", who);
+                       waited, c->call, site ? " at " : "", site ? site : "", who);
     tg_warn("rank %d has waited %.1f s in %s for %s", c->rank, waited, c->call, who);
     *warn *= 2;
     return TENG_OK;

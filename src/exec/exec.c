@@ -1,8 +1,11 @@
-/* Executor: an array of ready kernel calls. Binding again is only needed after the shared block has grown. */
+/* Executor: an array of ready kernel calls. Binding again is only needed after the shared block has grown.
+ * Collectives that the plan lets run beside computation are posted to the thread of communication and awaited
+ * where the plan says. */
 #include "exec/exec.h"
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "comm/comm.h"
 #include "tensor/desc.h"
 
 struct tg_exec_block {
@@ -17,6 +20,10 @@ typedef struct bound_step {
     teng_kernel_args args; /* run is NULL for views */
     teng_status (*run)(const teng_kernel_args *args);
     const tg_node *node;
+    /* With several ranks: */
+    const char *where; /* "backward, layer path (operator, file:line)" */
+    tg_ticket ticket;  /* of a collective beside computation */
+    double begin, end; /* of that */
 } bound_step;
 
 typedef struct stream { /* of a value that lies in a file */
@@ -26,6 +33,11 @@ typedef struct stream { /* of a value that lies in a file */
 } stream;
 
 struct tg_exec {
+    tg_comm *comm;   /* NULL: one rank alone */
+    tg_arena *texts; /* of steps */
+    size_t
+        posted;  /* the last collective that was begun beside computation and not awaited; steps.len: none */
+    size_t told; /* collectives of earlier steps are awaited and told to the probe */
     tg_spill *spill;
     stream *streams; /* as the plan has them */
     const tg_plan *plan;
@@ -133,6 +145,28 @@ static teng_status add_streams(tg_exec *e)
     return TENG_OK;
 }
 
+/* Where each step stands, for the messages of ranks that wait for this one. */
+static teng_status add_texts(tg_exec *e)
+{
+    e->comm = tg_comm_current();
+    if (!e->comm || tg_comm_size(e->comm) == 1) {
+        e->comm = NULL;
+        return TENG_OK;
+    }
+    e->texts = tg_arena_create();
+    if (!e->texts) return TENG_MEMORY;
+    for (size_t k = 0; k < e->plan->steps.len; k++) {
+        const tg_node *node = e->plan->steps.data[k].node;
+        tg_strbuf where = {0};
+        tg_node_where(node, &where);
+        e->steps[k].where =
+            tg_arena_printf(e->texts, "%s, %s", tg_phase_name(node->phase), tg_strbuf_str(&where));
+        tg_strbuf_free(&where);
+        if (!e->steps[k].where) return TENG_MEMORY;
+    }
+    return TENG_OK;
+}
+
 teng_status tg_exec_create(const tg_plan *plan, tg_store *store, tg_exec_block *block, tg_exec **out)
 {
     TG_TRY(add_stored(plan, store));
@@ -149,7 +183,8 @@ teng_status tg_exec_create(const tg_plan *plan, tg_store *store, tg_exec_block *
     e->in = tg_calloc(n_in, sizeof *e->in);
     e->out = tg_calloc(n_out, sizeof *e->out);
     e->streams = tg_calloc(plan->streams.len + 1, sizeof *e->streams);
-    const teng_status status = e->steps && e->in && e->out && e->streams ? add_streams(e) : TENG_MEMORY;
+    teng_status status = e->steps && e->in && e->out && e->streams ? add_streams(e) : TENG_MEMORY;
+    if (status == TENG_OK) status = add_texts(e);
     if (status != TENG_OK) {
         tg_exec_destroy(&e);
         return status;
@@ -166,6 +201,7 @@ void tg_exec_destroy(tg_exec **exec)
     tg_free((*exec)->in);
     tg_free((*exec)->out);
     tg_free((*exec)->streams);
+    tg_arena_destroy(&(*exec)->texts);
     tg_free(*exec);
     *exec = NULL;
 }
@@ -224,15 +260,8 @@ static teng_status end_streams(tg_exec *e, teng_status status)
     return status != TENG_OK ? status : moved;
 }
 
-static teng_status run_step(tg_exec *e, size_t k)
+static teng_status failed(const bound_step *step, teng_status status)
 {
-    const bound_step *step = &e->steps[k];
-    if (e->spill) TG_TRY(before_step(e, k));
-    const teng_status status = step->run(&step->args);
-    if (status == TENG_OK) {
-        if (e->spill) after_step(e, k);
-        return TENG_OK;
-    }
     tg_strbuf where = {0};
     tg_node_where(step->node, &where);
     tg_fail_context("%s", tg_strbuf_str(&where));
@@ -240,47 +269,143 @@ static teng_status run_step(tg_exec *e, size_t k)
     return status;
 }
 
-static teng_status run_probed(tg_exec *exec, size_t k)
+/* ---- collectives beside computation ---- */
+static teng_status run_beside(void *user)
 {
-    const tg_probe *probe = exec->block->probe;
-    const bound_step *step = &exec->steps[k];
-    tg_node_run r = {.node = step->node,
-                     .call = step->args.call,
-                     .kernel = exec->plan->steps.data[k].kernel,
-                     .begin = tg_clock_seconds()};
-    TG_TRY(run_step(exec, k));
-    TG_TRY(tg_stream_sync(exec->block->dev, NULL));
-    r.end = tg_clock_seconds();
-    probe->ran(probe->user, &r);
+    bound_step *step = user;
+    tg_comm_at(step->where);
+    step->begin = tg_clock_seconds();
+    const teng_status status = step->run(&step->args);
+    step->end = tg_clock_seconds();
+    return status == TENG_OK ? status : failed(step, status);
+}
+
+static void tell(tg_exec *e, size_t k, double begin, double end, bool beside)
+{
+    const tg_probe *probe = e->block->probe;
+    const bound_step *step = &e->steps[k];
+    probe->ran(probe->user, &(tg_node_run){.node = step->node,
+                                           .call = step->args.call,
+                                           .kernel = e->plan->steps.data[k].kernel,
+                                           .begin = begin,
+                                           .end = end,
+                                           .beside_begin = beside ? step->begin : 0,
+                                           .beside_end = beside ? step->end : 0});
+}
+
+/* Until collective k and all before it are done; the probe takes the waiting for k's. */
+static teng_status await(tg_exec *e, size_t k)
+{
+    const double begin = tg_clock_seconds();
+    TG_TRY(tg_comm_wait(e->comm, e->steps[k].ticket));
+    for (; e->told <= k; e->told++)
+        if (e->block->probe && e->steps[e->told].ticket)
+            tell(e, e->told, begin, e->told == k ? tg_clock_seconds() : begin, true);
+    if (e->posted <= k) e->posted = e->plan->steps.len;
     return TENG_OK;
+}
+
+static teng_status await_all(tg_exec *e)
+{
+    return e->posted < e->plan->steps.len ? await(e, e->posted) : TENG_OK;
+}
+
+/* Says what comes, and waits for the collectives that it needs. */
+static teng_status prepare_step(tg_exec *e, size_t k)
+{
+    const int waits = e->plan->steps.data[k].waits;
+    if (waits >= 0 && e->posted < e->plan->steps.len && e->told <= (size_t)waits)
+        TG_TRY(await(e, (size_t)waits));
+    return e->steps[k].run ? tg_comm_doing(e->comm, e->steps[k].where) : TENG_OK;
+}
+
+static bool is_beside(const tg_exec *e, size_t k)
+{
+    return e->comm && e->plan->steps.data[k].join >= 0;
+}
+
+static teng_status start(tg_exec *e, size_t k)
+{
+    bound_step *step = &e->steps[k];
+    if (!is_beside(e, k)) {
+        if (e->comm && step->node->op->traits & TENG_OP_COMMUNICATES) tg_comm_at(step->where);
+        return step->run(&step->args);
+    }
+    step->ticket = tg_comm_post(e->comm, run_beside, step);
+    e->posted = k;
+    return step->ticket ? TENG_OK : teng_error_status();
+}
+
+/* ---- steps ---- */
+static teng_status run_step(tg_exec *e, size_t k)
+{
+    const bound_step *step = &e->steps[k];
+    if (e->comm) TG_TRY(prepare_step(e, k));
+    if (!step->run) return TENG_OK;
+    if (e->spill) TG_TRY(before_step(e, k));
+    const teng_status status = start(e, k);
+    if (status != TENG_OK) return failed(step, status);
+    if (e->spill) after_step(e, k);
+    return TENG_OK;
+}
+
+static teng_status run_probed(tg_exec *e, size_t k)
+{
+    if (e->comm) TG_TRY(prepare_step(e, k)); /* waiting is not this step's time */
+    if (!e->steps[k].run) return TENG_OK;
+    const double begin = tg_clock_seconds();
+    TG_TRY(run_step(e, k));
+    TG_TRY(tg_stream_sync(e->block->dev, NULL));
+    if (!is_beside(e, k)) tell(e, k, begin, tg_clock_seconds(), false);
+    return TENG_OK;
+}
+
+static void begin_run(tg_exec *e, size_t first)
+{
+    if (e->generation != e->block->generation) bind_places(e);
+    e->posted = e->plan->steps.len;
+    e->told = first;
+    for (size_t k = first; e->comm && k < e->plan->steps.len; k++)
+        e->steps[k].ticket = 0;
+}
+
+/* Nothing of the run is under way any more, whether it failed or not. */
+static teng_status end_run(tg_exec *e, teng_status status)
+{
+    const teng_status streams = end_streams(e, status);
+    tg_comm_at(NULL);
+    const teng_status awaited = e->comm ? await_all(e) : TENG_OK;
+    return streams != TENG_OK ? streams : awaited;
 }
 
 teng_status tg_exec_run(tg_exec *exec, tg_phase first, tg_phase last)
 {
     const size_t end = exec->plan->phase_begin[last + 1];
     teng_status status = TENG_OK;
-    if (exec->generation != exec->block->generation) bind_places(exec);
+    begin_run(exec, exec->plan->phase_begin[first]);
     for (size_t k = exec->plan->phase_begin[first]; k < end && status == TENG_OK; k++)
         if (exec->steps[k].run) status = exec->block->probe ? run_probed(exec, k) : run_step(exec, k);
-    status = end_streams(exec, status);
+    status = end_run(exec, status);
     return status == TENG_OK ? tg_stream_sync(exec->block->dev, NULL) : status;
 }
 
+/* Whoever watches sees each result at once: nothing runs beside. */
 teng_status tg_exec_run_watched(tg_exec *exec, tg_phase first, tg_phase last, tg_node_watch *watch,
                                 void *user, bool *stopped)
 {
     const size_t end = exec->plan->phase_begin[last + 1];
     teng_status status = TENG_OK;
     *stopped = false;
-    if (exec->generation != exec->block->generation) bind_places(exec);
+    begin_run(exec, exec->plan->phase_begin[first]);
     for (size_t k = exec->plan->phase_begin[first]; k < end && status == TENG_OK && !*stopped; k++) {
         const bound_step *step = &exec->steps[k];
         if (!step->run) continue;
         status = run_step(exec, k);
+        if (status == TENG_OK && exec->comm) status = await_all(exec);
         if (status == TENG_OK) status = tg_stream_sync(exec->block->dev, NULL);
         if (status == TENG_OK) *stopped = watch(user, step->node, step->args.out);
     }
-    return end_streams(exec, status);
+    return end_run(exec, status);
 }
 
 teng_status tg_exec_fetch(tg_exec *exec, const char *output, void *data, size_t bytes)

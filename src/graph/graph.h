@@ -139,7 +139,8 @@ typedef struct tg_node_run {
     const tg_node *node;
     const teng_op_call *call;
     const teng_kernel *kernel;
-    double begin, end;
+    double begin, end; /* of the thread that computes; a collective beside it: while that thread waited */
+    double beside_begin, beside_end; /* a collective beside computation, on its own thread; else 0 */
 } tg_node_run;
 typedef struct tg_probe {
     void (*ran)(void *user, const tg_node_run *run);

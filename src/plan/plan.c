@@ -1,13 +1,13 @@
 /*
- * Graph → plan. In order: aliases (views, updates), last uses, take-over of dying buffers (in-place), kernels
- * and their workspaces, offsets, budget. Every decision is recorded for the listings. Not here: running
- * (exec).
+ * Graph → plan. In order: aliases (views, updates), last uses, collectives beside computation, take-over of
+ * dying buffers (in-place), kernels and their workspaces, offsets, budget. Every decision is recorded for the
+ * listings. Not here: running (exec).
  *
  * Time is counted in steps of the program; forward and backward steps repeat per micro-batch, which changes
  * no lifetime, because every value is written again before it is read. Inputs and graph outputs live
  * throughout.
  */
-#include "plan/plan.h"
+#include "plan/plan_impl.h"
 
 #include "base/clock.h"
 #include "base/fail.h"
@@ -16,21 +16,11 @@
 
 #include <string.h>
 
-typedef struct builder {
-    tg_plan *plan;
-    int *root;      /* by value id: the value whose buffer it shares; itself when it has its own */
-    int *last_use;  /* by root id */
-    int *first_use; /* by root id: where it is written */
-    bool *pinned;   /* by root id: input, output or stored: never taken over */
-    bool *streamed; /* by root id: a state that lies in a file */
-    size_t *offset; /* by value id: where it begins in the root's buffer */
-} builder;
+typedef struct tg_plan_builder builder;
 
 static int root_of(const builder *b, int id)
 {
-    while (b->root[id] != id)
-        id = b->root[id];
-    return id;
+    return tg_plan_root(b, id);
 }
 
 /* Bytes by which value v's buffer is used, latest. */
@@ -213,27 +203,30 @@ static bool can_take_over(const builder *b, const tg_node *node, int k, int o, i
     return true;
 }
 
-static void take_over(builder *b)
+static void take_over_in(builder *b, int k)
 {
-    const tg_graph *g = b->plan->graph;
-    for (size_t k = 0; k < g->nodes.len; k++) {
-        const tg_node *node = g->nodes.data[k];
-        tg_plan_step *step = &b->plan->steps.data[k];
-        step->inplace_of = -1;
-        if (b->plan->options.no_inplace) continue;
-        for (int o = 0; o < node->n_out; o++) {
-            const int mine = node->out[o]->id;
-            if (b->root[mine] != mine || b->pinned[mine]) continue;
-            for (int i = 0; i < node->n_in && i < 32; i++) {
-                if (!(node->op->inplace[o] >> i & 1u) || !can_take_over(b, node, (int)k, o, i)) continue;
-                const int r = root_of(b, node->in[i]->id);
-                b->root[mine] = r;
-                b->last_use[r] = b->last_use[mine];
-                if (o == 0) step->inplace_of = i;
-                break;
-            }
+    const tg_node *node = b->plan->graph->nodes.data[k];
+    tg_plan_step *step = &b->plan->steps.data[k];
+    for (int o = 0; o < node->n_out; o++) {
+        const int mine = node->out[o]->id;
+        if (b->root[mine] != mine || b->pinned[mine]) continue;
+        for (int i = 0; i < node->n_in && i < 32; i++) {
+            if (!(node->op->inplace[o] >> i & 1u) || !can_take_over(b, node, k, o, i)) continue;
+            const int r = root_of(b, node->in[i]->id);
+            b->root[mine] = r;
+            b->last_use[r] = b->last_use[mine];
+            if (o == 0) step->inplace_of = i;
+            break;
         }
     }
+}
+
+/* Collectives first: those that run beside computation then hold their operands for longer. */
+static void take_over(builder *b, bool collectives)
+{
+    const tg_graph *g = b->plan->graph;
+    for (int k = 0; k < (int)g->nodes.len && !b->plan->options.no_inplace; k++)
+        if (!(g->nodes.data[k]->op->traits & TENG_OP_COMMUNICATES) == !collectives) take_over_in(b, k);
 }
 
 static teng_status choose_kernel(builder *b, tg_plan_step *step)
@@ -305,7 +298,8 @@ static teng_status make_buffers(builder *b)
     for (size_t k = 0; k < plan->steps.len; k++) {
         tg_plan_step *step = &plan->steps.data[k];
         if (!step->prepared.workspace) continue;
-        const tg_buffer buffer = {step->prepared.workspace, (int)k, (int)k, 0, -1};
+        const tg_buffer buffer = {step->prepared.workspace, (int)k, step->join < 0 ? (int)k : step->join, 0,
+                                  -1};
         step->workspace_buffer = (int)plan->buffers.len;
         if (!tg_vec_push(&plan->buffers, buffer)) return TENG_MEMORY;
     }
@@ -358,7 +352,8 @@ static teng_status build(builder *b)
     const tg_graph *g = plan->graph;
     TG_TRY(tg_graph_check(g));
     for (size_t k = 0; k < g->nodes.len; k++) {
-        const tg_plan_step step = {.node = g->nodes.data[k], .inplace_of = -1, .workspace_buffer = -1};
+        const tg_plan_step step = {
+            .node = g->nodes.data[k], .inplace_of = -1, .workspace_buffer = -1, .join = -1, .waits = -1};
         if (!tg_vec_push(&plan->steps, step)) return TENG_MEMORY;
         for (int p = (int)step.node->phase + 1; p <= TG_PHASE_COUNT; p++)
             plan->phase_begin[p] = k + 1;
@@ -367,7 +362,9 @@ static teng_status build(builder *b)
     TG_TRY(check_updates(b));
     find_lifetimes(b);
     TG_TRY(find_streams(b));
-    take_over(b);
+    take_over(b, true);
+    if (!plan->options.no_overlap) TG_TRY(tg_plan_overlap(b));
+    take_over(b, false);
     TG_TRY(choose_kernels(b));
     TG_TRY(make_buffers(b));
     count_memory(b);

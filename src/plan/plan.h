@@ -30,6 +30,8 @@ typedef struct tg_plan_step {
     teng_cost cost;
     const char *refused; /* kernels that were preferred and why they do not run; "" */
     int inplace_of;      /* input whose buffer output 0 took over, -1: none */
+    int join;  /* a collective beside computation: the step before which it must be done; -1: in its place */
+    int waits; /* the last collective that must be done before this step; -1: none */
 } tg_plan_step;
 
 /* A persistent value that lies in a file and is in the block only around the one step that updates it. */
@@ -46,6 +48,7 @@ typedef struct tg_plan_options {
     size_t budget;      /* bytes of store and block together; 0: none */
     bool offload;       /* states that one step of the update phase alone uses are streamed from a file */
     bool no_inplace;    /* for tests: every value in a buffer of its own lifetime, without take-over */
+    bool no_overlap;    /* collectives run in their places, never beside computation */
     double flops_per_s, bytes_per_s; /* of this machine, for the forecast; 0: no forecast */
 } tg_plan_options;
 

@@ -39,6 +39,7 @@ static void print_step(const tg_plan *plan, size_t k, tg_strbuf *out)
     if (step->inplace_of >= 0) tg_strbuf_printf(out, " (in place of input %d)", step->inplace_of);
     if (step->workspace_buffer >= 0)
         tg_strbuf_printf(out, " workspace %zu", plan->buffers.data[step->workspace_buffer].bytes);
+    if (step->join >= 0) tg_strbuf_printf(out, " (beside, until step %d)", step->join);
     if (*node->scope) tg_strbuf_printf(out, "  @ %s", node->scope);
     if (*step->refused) tg_strbuf_printf(out, "\n       not chosen: %s", step->refused);
     tg_strbuf_putc(out, '\n');
@@ -98,12 +99,12 @@ static json_t *step_json(const tg_plan *plan, size_t k)
         tg_strbuf_free(&place);
     }
     char shape[TG_DESC_TEXT];
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:f, s:f, s:s, s:i, s:o}", "op", step->node->op->name,
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:f, s:f, s:s, s:i, s:i, s:o}", "op", step->node->op->name,
                      "phase", tg_phase_name(step->node->phase), "scope", step->node->scope, "kernel",
                      step->kernel ? step->kernel->name : "view", "out",
                      tg_desc_text(shape, &step->node->out[0]->desc), "flops", step->cost.flops, "bytes",
                      step->cost.bytes_read + step->cost.bytes_written, "refused", step->refused, "inplace_of",
-                     step->inplace_of, "places", places);
+                     step->inplace_of, "join", step->join, "places", places);
 }
 
 json_t *tg_plan_json(const tg_plan *plan)
