@@ -2,6 +2,7 @@
 tg_test(test_mesh ROOMS mesh tensor LABELS fast)
 tg_test(test_comm ROOMS comm tensor LABELS fast thread)
 tg_test(test_collective ROOMS op LABELS fast)
+tg_test(test_exec_ranks ROOMS exec LABELS fast thread)
 tg_program_test(test_cli_ranks LABELS fast)
 # tg_mpi_test(NAME ranks COMMAND …): under mpirun, as root and on fewer cores too; skipped where there is none.
 function(tg_mpi_test name ranks)
@@ -18,6 +19,8 @@ if(TENG_MPI_LIBRARY)
   tg_mpi_test(test_comm_2 2 COMMAND $<TARGET_FILE:test_comm> LABELS fast)
   tg_mpi_test(test_comm_4 4 COMMAND $<TARGET_FILE:test_comm> LABELS fast)
   tg_mpi_test(test_comm_check_4 4 COMMAND $<TARGET_FILE:test_comm> check LABELS fast)
+  tg_mpi_test(test_exec_ranks_2 2 COMMAND $<TARGET_FILE:test_exec_ranks> LABELS fast)
+  tg_mpi_test(test_exec_ranks_4 4 COMMAND $<TARGET_FILE:test_exec_ranks> LABELS fast)
   tg_mpi_test(test_collective_4 4 COMMAND $<TARGET_FILE:test_collective> LABELS fast)
   # What happens when ranks die, hang or differ: a program that fails as asked, and what the others say.
   add_executable(comm_fault comm_fault.c)

@@ -2,7 +2,7 @@
  * The plan's promises, checked while it runs. A buffer is filled with 0xFF (NaN as a float, -1 as a number)
  * before its first step and after its last one, so a value that is read outside of its lifetime, or that
  * shares memory with another live one, changes the result. Operands of one step may lie over each other only
- * as the operator says.
+ * as the operator says. Collectives that may run beside computation run at the end of their time.
  */
 #include "poison_run.h"
 
@@ -17,8 +17,8 @@ const void *poison_value(const tg_plan *plan, tg_store *store, const unsigned ch
                          const teng_tensor *v)
 {
     const tg_plan_value *at = &plan->values[v->id];
-    if (at->where == TG_AT_BLOCK) return block + plan->buffers.data[at->buffer].offset;
-    return at->where == TG_AT_STORE ? tg_store_find(store, at->name)->data : NULL;
+    if (at->where == TG_AT_BLOCK) return block + plan->buffers.data[at->buffer].offset + at->offset;
+    return at->where == TG_AT_STORE ? (char *)tg_store_find(store, at->name)->data + at->offset : NULL;
 }
 
 static void poison(const tg_plan *plan, unsigned char *block, size_t step, bool born)
@@ -51,7 +51,7 @@ static void check_operands(const tg_plan_step *step, const range *in, const rang
     for (int o = 0; o < node->n_out; o++) {
         for (int i = 0; i < node->n_in; i++) {
             const bool same = in[i].at == out[o].at && in[i].bytes == out[o].bytes;
-            bool allowed = same && may_share(node->op, o, i);
+            bool allowed = (same || node->op->traits & TENG_OP_VIEW) && may_share(node->op, o, i);
             for (int j = 0; j < node->n_in && same && !allowed; j++) /* f(x, x) in place of its other x */
                 allowed = in[j].at == in[i].at && may_share(node->op, o, j) &&
                           (node->op->traits & TENG_OP_ELEMENTWISE);
@@ -98,6 +98,14 @@ static void run_step(const tg_plan *plan, const tg_plan_step *step, tg_store *st
     tg_free(in_at);
 }
 
+/* Collectives beside computation run as late as they may: just before the step that needs one of them. */
+static size_t run_late(const tg_plan *plan, size_t from, size_t end, tg_store *store, unsigned char *block)
+{
+    for (; from < end; from++)
+        if (plan->steps.data[from].join >= 0) run_step(plan, &plan->steps.data[from], store, block);
+    return from;
+}
+
 unsigned char *poison_run(const tg_plan *plan, tg_store *store, unsigned char *block, tg_phase first,
                           tg_phase last, poison_feed *feed, void *user)
 {
@@ -110,10 +118,15 @@ unsigned char *poison_run(const tg_plan *plan, tg_store *store, unsigned char *b
         const teng_tensor *v = plan->graph->values.data[i];
         if (v->kind == TG_VALUE_INPUT) feed(user, v, (void *)(uintptr_t)poison_value(plan, store, block, v));
     }
-    for (size_t k = plan->phase_begin[first]; k < plan->phase_begin[last + 1]; k++) {
+    const size_t end = plan->phase_begin[last + 1];
+    size_t late = plan->phase_begin[first]; /* collectives before it have run */
+    for (size_t k = late; k < end; k++) {
+        const int waits = plan->steps.data[k].waits;
+        if (waits >= 0) late = run_late(plan, late, (size_t)waits + 1, store, block);
         poison(plan, block, k, true);
-        run_step(plan, &plan->steps.data[k], store, block);
+        if (plan->steps.data[k].join < 0) run_step(plan, &plan->steps.data[k], store, block);
         poison(plan, block, k, false);
     }
+    run_late(plan, late, end, store, block);
     return block;
 }

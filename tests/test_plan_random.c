@@ -1,7 +1,7 @@
 /*
- * Random graphs of elementwise operators, views, products, reductions and updates, each run in every way
- * there is: the plan with buffers taken over and without, the plan in poisoned memory, PYNATIVE. All give the
- * same bits.
+ * Random graphs of elementwise operators, views, products, reductions, updates and collectives, each run in
+ * every way there is: the plan with buffers taken over and without, the plan in poisoned memory, PYNATIVE.
+ * All give the same bits.
  */
 #include "poison_run.h"
 
@@ -10,6 +10,7 @@
 #include "device/cpu_isa.h"
 #include "eager/eager.h"
 #include "exec/exec.h"
+#include "op/collective/collective.h"
 #include "op/op_list.h"
 #include "pass/pass.h"
 #include "tensor/desc.h"
@@ -143,12 +144,23 @@ static teng_tensor *joined(maker *m, teng_tensor *x)
     }
 }
 
-/* Adds x to a persistent value; both go on as operands. */
+/* One rank alone: a copy, or nothing where it takes over its operand. */
+static teng_tensor *reduced(maker *m, teng_tensor *x)
+{
+    static const tg_all_reduce_attr reduce = {.axes = 2, .parts = 1};
+    const tg_pieces_attr gather = {.axes = 2, .parts = 1, .total = x->desc.dims[0]};
+    if (x->desc.ndim && draw(m, 2)) return teng_apply((teng_src){0}, &tg_op_all_gather, &gather, 1, &x, NULL);
+    return teng_apply((teng_src){0}, &tg_op_all_reduce, &reduce, 1, &x, NULL);
+}
+
+/* Adds x to a persistent value, whose old one may still be on its way to other ranks; both go on as operands.
+ */
 static teng_tensor *accumulated(maker *m, teng_tensor *x)
 {
     char name[24];
     snprintf(name, sizeof name, "state%d", m->states++);
     teng_tensor *state = tg_graph_state(m->g, name, &x->desc);
+    if (draw(m, 2)) add(m, reduced(m, state));
     teng_tensor *y =
         teng_apply((teng_src){0}, &tg_op_accumulate, NULL, 3, (teng_tensor *[]){state, x, m->keep}, NULL);
     if (y) tg_graph_output(m->g, name, y);
@@ -159,7 +171,10 @@ static void grow(maker *m)
 {
     teng_tensor *x = any(m), *y = NULL;
     const tg_trace *trace = tg_trace_current();
-    switch (draw(m, 6)) {
+    switch (draw(m, 7)) {
+    case 6:
+        y = reduced(m, x);
+        break;
     case 0:
     case 1:
         y = unary(m, x);
@@ -345,7 +360,7 @@ static void run_eager(const tg_graph *g, unsigned char *out)
     tg_store_destroy(&store);
 }
 
-static int taken_over;
+static int taken_over, beside;
 
 static void run_every_way(uint64_t seed)
 {
@@ -362,8 +377,10 @@ static void run_every_way(uint64_t seed)
             run_poisoned(plan, got);
         else
             run_plan(plan, got);
-        for (size_t k = 0; k < plan->steps.len; k++)
+        for (size_t k = 0; k < plan->steps.len; k++) {
             taken_over += plan->steps.data[k].inplace_of >= 0;
+            beside += plan->steps.data[k].join >= 0;
+        }
         if (memcmp(want, got, bytes) != 0)
             fail_msg("graph %llu, way %d gives other bits than PYNATIVE:\n%s", (unsigned long long)seed, way,
                      tg_strbuf_str(&text));
@@ -381,6 +398,7 @@ static void all_ways_agree(void **state)
     for (uint64_t seed = 1; seed <= GRAPHS; seed++)
         run_every_way(seed);
     assert_true(taken_over > 4 * GRAPHS); /* the interesting cases did happen */
+    assert_true(beside > 4 * GRAPHS);
     assert_true(nodes_after + 4 * GRAPHS < nodes_before);
 }
 

@@ -127,7 +127,8 @@ static bool parse_value(const teng_attr_field *f, const char **p, void *attr)
     for (int64_t i = 0; f->choices && f->choices[i]; i++) {
         n_choices++;
         const size_t n = strlen(f->choices[i]);
-        if (strncmp(*p, f->choices[i], n) == 0 && !isalnum((unsigned char)(*p)[n]) && (*p)[n] != '_') {
+        if (strncmp(*p, f->choices[i], n) == 0 && !isalnum((unsigned char)(*p)[n]) && (*p)[n] != '_' &&
+            (*p)[n] != '+') {
             *(int64_t *)(void *)at = i;
             *p += n;
             return true;

@@ -13,15 +13,51 @@
 #include <stddef.h>
 #include <string.h>
 
+/* Sets of axes, by tg_axis_set. */
+static const char *const axes_names[] = {
+    "none",
+    "pipeline",
+    "data",
+    "pipeline+data",
+    "expert",
+    "pipeline+expert",
+    "data+expert",
+    "pipeline+data+expert",
+    "context",
+    "pipeline+context",
+    "data+context",
+    "pipeline+data+context",
+    "expert+context",
+    "pipeline+expert+context",
+    "data+expert+context",
+    "pipeline+data+expert+context",
+    "tensor",
+    "pipeline+tensor",
+    "data+tensor",
+    "pipeline+data+tensor",
+    "expert+tensor",
+    "pipeline+expert+tensor",
+    "data+expert+tensor",
+    "pipeline+data+expert+tensor",
+    "context+tensor",
+    "pipeline+context+tensor",
+    "data+context+tensor",
+    "pipeline+data+context+tensor",
+    "expert+context+tensor",
+    "pipeline+expert+context+tensor",
+    "data+expert+context+tensor",
+    "pipeline+data+expert+context+tensor",
+    NULL,
+};
 static const char *const reduce_names[] = {"sum", "max", "min", NULL};
 static const teng_attr_field reduce_fields[] = {
-    {"axes", TENG_ATTR_INT, offsetof(tg_all_reduce_attr, axes), NULL},
+    {"axes", TENG_ATTR_INT, offsetof(tg_all_reduce_attr, axes), axes_names},
     {"parts", TENG_ATTR_INT, offsetof(tg_all_reduce_attr, parts), NULL},
     {"op", TENG_ATTR_INT, offsetof(tg_all_reduce_attr, op), reduce_names},
     {0},
 };
 static const teng_attr_field piece_fields[] = {
-    {"axes", TENG_ATTR_INT, offsetof(tg_pieces_attr, axes), NULL},
+    {"axes", TENG_ATTR_INT, offsetof(tg_pieces_attr, axes), axes_names},
     {"parts", TENG_ATTR_INT, offsetof(tg_pieces_attr, parts), NULL},
     {"index", TENG_ATTR_INT, offsetof(tg_pieces_attr, index), NULL},
     {"dim", TENG_ATTR_INT, offsetof(tg_pieces_attr, dim), NULL},
@@ -29,7 +65,7 @@ static const teng_attr_field piece_fields[] = {
     {0},
 };
 static const teng_attr_field to_all_fields[] = {
-    {"axes", TENG_ATTR_INT, offsetof(tg_all_to_all_attr, axes), NULL},
+    {"axes", TENG_ATTR_INT, offsetof(tg_all_to_all_attr, axes), axes_names},
     {"parts", TENG_ATTR_INT, offsetof(tg_all_to_all_attr, parts), NULL},
     {"index", TENG_ATTR_INT, offsetof(tg_all_to_all_attr, index), NULL},
     {"from_dim", TENG_ATTR_INT, offsetof(tg_all_to_all_attr, from_dim), NULL},
