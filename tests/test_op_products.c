@@ -19,7 +19,8 @@
 #include <string.h>
 
 static const tg_matmul_attr plain = {0, 0, 0}, trans = {1, 1, 0};
-static const teng_attention_options causal = {1, 0, 0}, backward = {1, -1, 0}, endless = {1, 0, INFINITY};
+static const teng_attention_options causal = {.causal = 1}, backward = {.causal = 1, .window = -1},
+                                    endless = {.causal = 1, .scale = INFINITY};
 static const tg_linear_ce_attr both = {.ignore_index = -100}, strange = {.ignore_index = -100, .outputs = 3};
 static const refusal list[] = {
     {&tg_op_matmul,

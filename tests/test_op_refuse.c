@@ -25,7 +25,7 @@ static const tg_rope_positions_attr
     roomy = {{.theta = 1e4}, 9},
     moved = {{.theta = 1e4, .offset = 3}, 9}, no_room = {{.theta = 1e4}, 0},
     grown = {{.theta = 1e4, .type = TENG_ROPE_DYNAMIC, .factor = 2, .original_max_position = 8}, 9};
-static const teng_attention_options all_see_all = {0, 0, 0}, window_of_4 = {1, 4, 0};
+static const teng_attention_options all_see_all = {0}, window_of_4 = {.causal = 1, .window = 4};
 static const tg_add_positions_attr all_rows = {{0, 0, 0}};
 static const teng_rope_options torn = {.theta = 1e4, .turn = -1};
 static const teng_rope_options odd = {.theta = 1e4, .rotary_dim = 7}, cold = {.theta = 0},

@@ -173,6 +173,7 @@ typedef struct teng_attention_options {
     int64_t causal;
     int64_t window;
     double scale;
+    int64_t shift; /* causal: row t sees keys up to t + S - T + shift: rows that stand so much later */
 } teng_attention_options;
 TENG_API teng_tensor *teng_attention_at(teng_src at, teng_tensor *q, teng_tensor *k, teng_tensor *v,
                                         const teng_attention_options *options);

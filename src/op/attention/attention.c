@@ -14,10 +14,11 @@ static const teng_attr_field fields[] = {
     {"causal", TENG_ATTR_INT, offsetof(teng_attention_options, causal), NULL},
     {"window", TENG_ATTR_INT, offsetof(teng_attention_options, window), NULL},
     {"scale", TENG_ATTR_REAL, offsetof(teng_attention_options, scale), NULL},
+    {"shift", TENG_ATTR_INT, offsetof(teng_attention_options, shift), NULL},
     {0},
 };
 
-static teng_status infer_inputs(teng_op_call *call)
+teng_status tg_attention_infer_inputs(const teng_op_call *call)
 {
     const teng_attention_options *o = call->attr;
     const teng_desc *q = &call->in[0], *k = &call->in[1];
@@ -44,26 +45,29 @@ static teng_status infer_inputs(teng_op_call *call)
         return tg_fail(TENG_INVALID, "window is %lld; it is a number of keys, 0 for all",
                        (long long)o->window);
     if (!isfinite(o->scale)) return tg_fail(TENG_INVALID, "scale is %g; it must be finite", o->scale);
+    if (o->shift && !o->causal)
+        return tg_fail(TENG_INVALID, "shift is %lld and causal 0; all rows see all keys then",
+                       (long long)o->shift);
     return TENG_OK;
 }
 
-static teng_desc lse_desc(const teng_desc *q)
+teng_desc tg_attention_lse_desc(const teng_desc *q)
 {
     return tg_desc_make(TENG_F32, 3, (int64_t[]){q->dims[0], q->dims[2], q->dims[1]});
 }
 
 static teng_status infer(teng_op_call *call)
 {
-    TG_TRY(infer_inputs(call));
+    TG_TRY(tg_attention_infer_inputs(call));
     call->out[0] = call->in[0];
-    call->out[1] = lse_desc(&call->in[0]);
+    call->out[1] = tg_attention_lse_desc(&call->in[0]);
     return TENG_OK;
 }
 
 static teng_status infer_grad(teng_op_call *call)
 {
-    TG_TRY(infer_inputs(call));
-    const teng_desc lse = lse_desc(&call->in[0]);
+    TG_TRY(tg_attention_infer_inputs(call));
+    const teng_desc lse = tg_attention_lse_desc(&call->in[0]);
     TG_TRY(tg_want_like(call, 3, "y", 0, "q"));
     TG_TRY(tg_want_dtype(call, 4, "lse", TENG_F32));
     TG_TRY(tg_want_dims(call, 4, "lse", &lse, "q as [B, H, T]"));
@@ -75,9 +79,11 @@ static teng_status infer_grad(teng_op_call *call)
 
 static teng_status infer_cached(teng_op_call *call)
 {
-    TG_TRY(infer_inputs(call));
-    if (!((const teng_attention_options *)call->attr)->causal)
-        return tg_fail(TENG_INVALID, "causal is 0; attention on a cache is causal");
+    TG_TRY(tg_attention_infer_inputs(call));
+    const teng_attention_options *o = call->attr;
+    if (!o->causal || o->shift)
+        return tg_fail(TENG_INVALID, "causal is %lld, shift %lld; attention on a cache is causal without one",
+                       (long long)o->causal, (long long)o->shift);
     TG_TRY(tg_want_positions(call, 3, call->in[0].dims[1]));
     call->out[0] = call->in[0];
     return TENG_OK;
@@ -162,13 +168,14 @@ TG_CPU_TABLES(tg_attention_grad_kernels);
 
 const teng_op_spec tg_op_attention = {
     .name = "attention",
-    .doc = "y[t,h] = Σ over the keys s that row t sees of p[s] · v[s,g], p = softmax(scale · q[t,h] · "
-           "k[s,g]), g = h / (H "
-           "/ G): q [B, T, H, D], k and v [B, S, G, D] (Dao 2023, \"FlashAttention-2\"). causal: row t sees "
-           "keys up to t + "
-           "S - T; window > 0: only the last window of them; scale 0 means 1/√D. Outputs y and, for the "
-           "gradient, lse f32 "
-           "[B, H, T], log Σ exp of the scores. A row that sees no key gives y = 0, lse = 0.",
+    .doc =
+        "y[t,h] = Σ over the keys s that row t sees of p[s] · v[s,g], p = softmax(scale · q[t,h] · "
+        "k[s,g]), g = h / (H "
+        "/ G): q [B, T, H, D], k and v [B, S, G, D] (Dao 2023, \"FlashAttention-2\"). causal: row t sees "
+        "keys up to t + "
+        "S - T + shift; window > 0: only the last window of them; scale 0 means 1/√D. Outputs y and, for the "
+        "gradient, lse f32 "
+        "[B, H, T], log Σ exp of the scores. A row that sees no key gives y = 0, lse = 0.",
     .min_in = 3,
     .max_in = 3,
     .n_out = 2,

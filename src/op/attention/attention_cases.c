@@ -89,7 +89,12 @@ static teng_status backward(const teng_op_call *call, const double *const *in, d
 #define OPTIONS(causal, window, scale)                                                                       \
     &(teng_attention_options)                                                                                \
     {                                                                                                        \
-        causal, window, scale                                                                                \
+        causal, window, scale, 0                                                                             \
+    }
+#define LATER(window, by)                                                                                    \
+    &(teng_attention_options)                                                                                \
+    {                                                                                                        \
+        1, window, 0, by                                                                                     \
     }
 #define QKV(b, t, h, s, g, d) TG_X(4, b, t, h, d), TG_X(4, b, s, g, d), TG_X(4, b, s, g, d)
 /* lse near its usual value for `seen` keys, so that probabilities are sane. */
@@ -121,6 +126,13 @@ static const teng_op_case list[] = {
     {"blocks, window, more keys", OPTIONS(1, 150, 0), 3, {QKV(1, 150, 2, 261, 2, 33)}},
     {"blocks, all", OPTIONS(0, 0, 0), 3, {QKV(1, 130, 1, 201, 1, 128)}},
     {"blocks, fewer keys", OPTIONS(1, 0, 0), 3, {QKV(1, 210, 2, 140, 1, 24)}},
+    {"later rows", LATER(0, 5), 3, {QKV(1, 9, 2, 9, 1, 8)}},
+    {"later rows, window", LATER(12, 9), 3, {QKV(1, 9, 2, 9, 1, 8)}},
+    {"much later rows, window", LATER(12, 40), 3, {QKV(1, 9, 2, 9, 1, 8)}},
+    {"earlier rows", LATER(0, -4), 3, {QKV(1, 9, 2, 9, 1, 8)}},
+    {"blocks, later", LATER(90, 70), 3, {QKV(1, 200, 1, 200, 1, 24)}},
+    {"blocks, earlier", LATER(0, -70), 3, {QKV(1, 200, 1, 200, 1, 24)}},
+    {"blocks, out of sight", LATER(30, 300), 3, {QKV(1, 140, 1, 140, 1, 8)}},
     {"large scores", OPTIONS(1, 0, 20.0), 3, {QKV(1, 40, 2, 40, 1, 16)}},
 };
 static const teng_op_case grads[] = {
@@ -130,6 +142,13 @@ static const teng_op_case grads[] = {
     {"window", OPTIONS(1, 3, 0), 6, {GRAD(1, 12, 2, 12, 2, 8, 1)}},
     {"window of the last keys", OPTIONS(0, 4, 0), 6, {GRAD(1, 5, 2, 9, 1, 8, 1)}},
     {"more keys", OPTIONS(1, 0, 0.3), 6, {GRAD(1, 4, 2, 13, 1, 8, 2)}},
+    {"later rows", LATER(0, 5), 6, {GRAD(1, 9, 2, 9, 1, 8, 2)}},
+    {"later rows, window", LATER(12, 9), 6, {GRAD(1, 9, 2, 9, 1, 8, 1)}},
+    {"much later rows, window", LATER(12, 40), 6, {GRAD(1, 9, 2, 9, 1, 8, 1)}},
+    {"earlier rows", LATER(0, -4), 6, {GRAD(1, 9, 2, 9, 1, 8, 1)}},
+    {"blocks, later", LATER(90, 70), 6, {GRAD(1, 200, 1, 200, 1, 24, 4)}},
+    {"blocks, earlier", LATER(0, -70), 6, {GRAD(1, 200, 1, 200, 1, 24, 4)}},
+    {"blocks, out of sight", LATER(30, 300), 6, {GRAD(1, 140, 1, 140, 1, 8, 2)}},
     {"rows without keys", OPTIONS(1, 0, 0), 6, {GRAD(1, 9, 2, 5, 1, 8, 1)}},
     {"no keys", OPTIONS(0, 0, 0), 6, {GRAD(1, 3, 2, 0, 1, 8, 1)}},
     {"no rows", OPTIONS(1, 0, 0), 6, {GRAD(1, 0, 2, 3, 1, 8, 1)}},
@@ -165,6 +184,7 @@ static teng_status cached(const teng_op_call *call, const double *const *in, dou
         one.causal = true;
         one.rows = 1;
         one.keys = (int64_t)in[3][t] + 1;
+        one.shift = one.keys - 1;
         const int64_t unseen = (z.keys - one.keys) * z.groups * z.width;
         for (int64_t b = 0; b < z.batch; b++)
             for (int64_t h = 0; h < z.heads; h++) {

@@ -159,7 +159,7 @@ static void end_panel(const teng_kernel_args *args, const tg_attention_sizes *z,
         if (lse) lse[i] = blind ? 0.0f : p->max[i] / TG_ATT_LOG2E + logf(p->total[i]);
         p->fall[i] = blind ? 0.0f : 1.0f / p->total[i];
     }
-    tg_att_store(args->call->in[0].dtype, args->out[0], at, z->heads * z->width, p->sums, dp, queries,
+    tg_att_store(args->call->out[0].dtype, args->out[0], at, z->heads * z->width, p->sums, dp, queries,
                  z->width, p->fall);
 }
 

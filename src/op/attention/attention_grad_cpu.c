@@ -30,6 +30,7 @@ typedef struct job {
     int64_t dp, q_step, k_step; /* elements of a packed row; from one row of a head to the next */
     int64_t panels, blocks;     /* of queries, of keys */
     float *delta;               /* [batch][heads][rows]: Σ dy · y */
+    teng_dtype to;              /* of the outputs: f32, or as the inputs */
     bool narrow;                /* outputs of 16 bits */
     float *dq, *dk, *dv; /* sums: of narrow outputs [batch][heads or groups][rows or keys, padded][dp] */
 } job;
@@ -101,7 +102,7 @@ static teng_status prepare(const teng_op_call *call, teng_prepared *out)
     floats += z.batch * z.heads * z.rows;
     for (int i = 0; i < 3; i++) {
         s->sums_at[i] = (size_t)floats;
-        if (call->in[0].dtype != TENG_F32)
+        if (call->out[0].dtype != TENG_F32)
             floats += z.batch * (i ? z.groups * pad(z.keys) : z.heads * pad(z.rows)) * tg_att_width(z.width);
     }
     *out = (teng_prepared){s, (size_t)floats * sizeof(float)};
@@ -197,7 +198,7 @@ static float *begin_sums(const job *j, float *sums, float *tile, int64_t at, int
 static void end_sums(const job *j, const float *rows, void *out, int64_t at, int64_t step, int64_t n,
                      bool done)
 {
-    if (!j->narrow || done) tg_att_store(j->dtype, out, at, step, rows, j->dp, n, j->z.width, NULL);
+    if (!j->narrow || done) tg_att_store(j->to, out, at, step, rows, j->dp, n, j->z.width, NULL);
 }
 
 TG_INLINE void load_panel(bool pairs, const job *j, int64_t b, int64_t h, int64_t panel, const buffers *m)
@@ -274,7 +275,7 @@ static void panels_of(const job *j, int64_t block, int64_t *lo, int64_t *hi)
 /* ---- all tiles ---- */
 static void zero_rows(const job *j, int output, int64_t at, int64_t elements)
 {
-    const size_t size = (size_t)teng_dtype_size(j->dtype);
+    const size_t size = (size_t)teng_dtype_size(j->to);
     memset((char *)j->args->out[output] + (size_t)at * size, 0, (size_t)elements * size);
 }
 
@@ -377,7 +378,7 @@ static teng_status run(const teng_kernel_args *args)
     const grad_state *s = args->state;
     const tg_attention_sizes z = tg_attention_sizes_of(args->call);
     float *workspace = args->workspace;
-    const bool narrow = args->call->in[0].dtype != TENG_F32;
+    const bool narrow = args->call->out[0].dtype != TENG_F32;
     const job j = {.args = args,
                    .z = z,
                    .dtype = args->call->in[0].dtype,
@@ -386,6 +387,7 @@ static teng_status run(const teng_kernel_args *args)
                    .k_step = z.groups * z.width,
                    .panels = tg_blocks(z.rows, TG_ATT_PANEL),
                    .blocks = tg_blocks(z.keys, KEYS),
+                   .to = args->call->out[0].dtype,
                    .narrow = narrow,
                    .delta = workspace + s->delta_at,
                    .dq = narrow ? workspace + s->sums_at[0] : args->out[0],

@@ -28,14 +28,14 @@ TG_INLINE int64_t tg_att_col_lo(const tg_att_tile *t, int64_t j)
     const tg_attention_sizes *z = t->z;
     const int64_t key = t->k0 + j;
     if (j >= t->keys) return TG_ATT_PANEL;
-    if (z->causal) return tg_att_clip(key - (z->keys - z->rows) - t->q0, TG_ATT_PANEL);
+    if (z->causal) return tg_att_clip(key - z->shift - t->q0, TG_ATT_PANEL);
     return z->window > 0 && key < z->keys - z->window ? TG_ATT_PANEL : 0;
 }
 TG_INLINE int64_t tg_att_col_hi(const tg_att_tile *t, int64_t j)
 {
     const tg_attention_sizes *z = t->z;
     if (!z->causal || z->window <= 0) return TG_ATT_PANEL;
-    return tg_att_clip(t->k0 + j + z->window - (z->keys - z->rows) - t->q0, TG_ATT_PANEL);
+    return tg_att_clip(t->k0 + j + z->window - z->shift - t->q0, TG_ATT_PANEL);
 }
 /* Keys lo … hi - 1 of the block are seen by query i of the panel. */
 TG_INLINE int64_t tg_att_key_lo(const tg_att_tile *t, int64_t i)
