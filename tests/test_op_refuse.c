@@ -221,7 +221,7 @@ static const refusal list[] = {
      &all_see_all,
      4,
      {D(F32, 4, 1, 2, 2, 8), D(F32, 4, 1, 9, 2, 8), D(F32, 4, 1, 9, 2, 8), D(I32, 1, 2)},
-     "causal is 0; attention on a cache is causal"},
+     "causal is 0, shift 0; attention on a cache is causal"},
     {&tg_op_cached_attention,
      &window_of_4,
      4,
