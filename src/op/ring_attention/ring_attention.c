@@ -1,6 +1,8 @@
 /*
  * ring_attention and its gradient: attention where the ranks along an axis have a part of the sequence each.
- * Put into a rank's graph after differentiation. Not here: the products (attention), what is sent (comm).
+ * Put into a rank's graph after differentiation. They lack the trait TENG_OP_COMMUNICATES on purpose: a plan
+ * would run them on the thread of communication, beside other computation, but they compute, and use that
+ * thread themselves. Not here: the products (attention), what is sent (comm).
  */
 #include "op/ring_attention/ring_attention.h"
 
@@ -119,7 +121,6 @@ const teng_op_spec tg_op_ring_attention = {
     .n_out = 2,
     .attr_size = sizeof(tg_ring_attr),
     .attrs = fields,
-    .traits = TENG_OP_COMMUNICATES,
     .infer = infer,
     .no_grad = "it is put into a rank's graph after differentiation",
     .place = place,
@@ -138,7 +139,6 @@ const teng_op_spec tg_op_ring_attention_grad = {
     .n_out = 3,
     .attr_size = sizeof(tg_ring_attr),
     .attrs = fields,
-    .traits = TENG_OP_COMMUNICATES,
     .infer = infer_grad,
     .no_grad = "second derivatives are not provided",
     .place = place_grad,
