@@ -24,6 +24,8 @@ if(TENG_MPI_LIBRARY)
   tg_mpi_test(test_collective_4 4 COMMAND $<TARGET_FILE:test_collective> LABELS fast)
   tg_mpi_test(test_ring_2 2 COMMAND $<TARGET_FILE:test_ring> LABELS fast)
   tg_mpi_test(test_ring_4 4 COMMAND $<TARGET_FILE:test_ring> LABELS fast)
+  tg_mpi_test(test_experts_2 2 COMMAND $<TARGET_FILE:test_experts> LABELS fast)
+  tg_mpi_test(test_experts_4 4 COMMAND $<TARGET_FILE:test_experts> LABELS fast)
   # What happens when ranks die, hang or differ: a program that fails as asked, and what the others say.
   add_executable(comm_fault comm_fault.c)
   target_compile_options(comm_fault PRIVATE ${TG_C_FLAGS})

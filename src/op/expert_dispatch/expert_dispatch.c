@@ -77,20 +77,21 @@ static void cost(const teng_op_call *call, teng_cost *c)
 
 /* ---- running ---- */
 typedef struct exchange {
-    tg_group *group;       /* NULL: this rank is all */
-    int64_t parts, own;    /* experts of a rank */
-    int64_t most;          /* rows of a rank at most */
-    size_t row;            /* bytes */
-    int64_t *here, *there; /* [parts] of the workspace: elements of this rank's tokens by the rank of
-                              their experts; of the tokens of its experts by the rank they belong to */
-    char *packed;          /* rows of this rank's experts, by the rank they belong to */
+    tg_group *group;    /* NULL: this rank is all */
+    int64_t parts, own; /* experts of a rank */
+    int64_t most;       /* rows of a rank at most */
+    size_t row;         /* bytes */
+    /* [parts], in the workspace: elements of this rank's tokens by the rank of their experts; of the tokens
+     * of its experts by the rank they belong to; numbers that each rank sends */
+    int64_t *here, *there, *numbers;
+    char *packed; /* rows of this rank's experts, by the rank they belong to */
 } exchange;
 
 static teng_status prepare(const teng_op_call *call, teng_prepared *out)
 {
     const tg_expert_attr *a = call->attr;
     const teng_desc *there = call->n_out > 1 ? &call->out[0] : &call->in[0];
-    out->workspace = 2 * sizeof(int64_t) * (size_t)a->parts + tg_desc_bytes(there);
+    out->workspace = 3 * sizeof(int64_t) * (size_t)a->parts + tg_desc_bytes(there);
     return TENG_OK;
 }
 
@@ -106,7 +107,8 @@ static teng_status begin(const teng_kernel_args *args, int64_t most, exchange *x
                     .row = (size_t)(rows->dims[1] * teng_dtype_size(rows->dtype)),
                     .here = args->workspace};
     x->there = x->here + x->parts;
-    x->packed = (char *)(x->there + x->parts);
+    x->numbers = x->there + x->parts;
+    x->packed = (char *)(x->numbers + x->parts);
     for (int64_t m = 0; m < x->parts; m++) {
         x->here[m] = 0;
         for (int64_t e = m * x->own; e < (m + 1) * x->own; e++) {
@@ -172,15 +174,12 @@ static teng_status run(const teng_kernel_args *args)
     const int64_t *d = args->call->in[0].dims;
     int32_t *counts = args->out[1], *received = args->out[2];
     exchange x;
-    int64_t each[2][64], *send = each[0], *receive = each[1], rows = 0;
+    int64_t rows = 0;
     TG_TRY(begin(args, d[0], &x));
-    if (x.parts > 64)
-        return tg_fail(TENG_UNSUPPORTED, "experts are spread over %lld ranks; the limit is 64",
-                       (long long)x.parts);
     for (int64_t m = 0; m < x.parts; m++)
-        send[m] = receive[m] = x.own;
+        x.numbers[m] = x.own;
     if (x.group)
-        TG_TRY(tg_comm_all_to_all(x.group, TENG_I32, args->in[1], send, received, receive));
+        TG_TRY(tg_comm_all_to_all(x.group, TENG_I32, args->in[1], x.numbers, received, x.numbers));
     else
         memcpy(received, args->in[1], sizeof *received * (size_t)x.own);
     TG_TRY(count_there(&x, received, d[1]));
