@@ -30,6 +30,12 @@ static double bytes_along(par *p, const par_value *x, tg_axis axis)
     return (double)tg_desc_bytes(&d);
 }
 
+double par_share(const par *p, const par_value *x)
+{
+    const teng_desc d = tg_mesh_local(&p->o->mesh, p->o->rank, &x->whole, &x->at);
+    return (double)tg_desc_bytes(&d) / ((double)tg_desc_bytes(&x->whole) + 1e-9);
+}
+
 double par_move_cost(par *p, const par_value *x, const teng_tensor *global, tg_axis axis, teng_place from,
                      teng_place to)
 {

@@ -56,7 +56,7 @@ static void without_numbers(const char *s, char *out, size_t size)
     for (const char *p = s; *p && n + 1 < size;) {
         const bool begins = p == s || p[-1] == '.';
         const size_t digits = strspn(p, "0123456789");
-        if (begins && digits && (p[digits] == '.' || !p[digits])) {
+        if (begins && digits && strchr(". ", p[digits])) { /* the end too */
             out[n++] = '*';
             p += digits;
         } else {

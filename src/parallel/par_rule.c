@@ -90,8 +90,9 @@ static bool splits_axis(const tg_node *node, teng_place dim)
 }
 
 /* What is still to be paid for an output along the tensor axis: a sum that is put off must be made later, and
- * a gradient must become as its parameter is. */
-static double output_cost(const par *p, const par_value *y, tg_axis axis, teng_place is, bool partial)
+ * a gradient must become as its parameter is. partial: the share of it that this rank has along other axes, 0
+ * where no operand is partial. */
+static double output_cost(const par *p, const par_value *y, tg_axis axis, teng_place is, double partial)
 {
     const int parts = p->o->mesh.size[axis];
     const double bytes = (double)tg_desc_bytes(&y->whole), share = (double)(parts - 1) / parts * bytes;
@@ -101,15 +102,15 @@ static double output_cost(const par *p, const par_value *y, tg_axis axis, teng_p
         /* A whole table of the vocabulary on each rank is what the split is to avoid. */
         return is == TENG_PARTIAL ? 8 * share : is == TENG_REPLICATED ? 1e-3 * bytes : share;
     }
-    if (!partial || is != TENG_PARTIAL) return 0;
-    return p->o->sequence && y->whole.ndim == 3 ? share : 2 * share;
+    if (is != TENG_PARTIAL) return 0;
+    return partial * (p->o->sequence && y->whole.ndim == 3 ? share : 2 * share);
 }
 
 /* Cost of taking the rule along the axis. */
 static double rule_cost(par *p, const tg_node *node, const tg_place_rule *rule, tg_axis axis)
 {
     double cost = 0;
-    bool partial = false;
+    double partial = 0;
     for (int i = 0; i < node->n_in; i++) {
         const par_value *x = par_of(p, node->in[i]);
         const bool gathered = x->gathered && axis == TG_AXIS_DATA && p->node->op != &tg_op_cast;
@@ -121,7 +122,7 @@ static double rule_cost(par *p, const tg_node *node, const tg_place_rule *rule, 
         if (from == TENG_PARTIAL && to >= 0 && x->whole.dims[to] % pieces_of(p, &x->at, axis, to))
             return PAR_FORBIDDEN;
         cost += par_move_cost(p, x, node->in[i], axis, from, to);
-        partial = partial || to == TENG_PARTIAL;
+        if (to == TENG_PARTIAL) partial = par_share(p, x);
     }
     for (int o = 0; o < node->n_out; o++) {
         const teng_desc *y = &node->out[o]->desc;

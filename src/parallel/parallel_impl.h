@@ -74,6 +74,8 @@ teng_status par_settle(par *p, teng_tensor *global, const tg_placement *want);
 teng_tensor *par_all_reduce(par *p, const teng_tensor *global, teng_tensor *v, tg_axis_set axes);
 /* The data ranks' pieces of a parameter put together in its buffer. */
 teng_tensor *par_gather_into(par *p, const teng_tensor *global, teng_tensor *whole, teng_tensor *piece);
+/* The part of the value's bytes that the rank holds. */
+double par_share(const par *p, const par_value *x);
 /* Bytes that a rank sends (ring) when a value of so many bytes, whole along the axes, is reduced or gathered.
  */
 double par_move_cost(par *p, const par_value *x, const teng_tensor *global, tg_axis axis, teng_place from,
