@@ -39,7 +39,7 @@ static const struct family {
     const char *name, *config;
 } families[] = {{"llama", llama}, {"tied", tied},   {"gpt2", gpt2},
                 {"qwen2", qwen2}, {"qwen3", qwen3}, {"mixtral", mixtral}};
-enum { FAMILIES = sizeof families / sizeof *families, DENSE = FAMILIES - 1 };
+enum { FAMILIES = sizeof families / sizeof *families, DENSE = FAMILIES };
 
 static void every(const char *what, par_case c, int n)
 {

@@ -103,7 +103,8 @@ static double output_cost(const par *p, const par_value *y, tg_axis axis, teng_p
         return is == TENG_PARTIAL ? 8 * share : is == TENG_REPLICATED ? 1e-3 * bytes : share;
     }
     if (is != TENG_PARTIAL) return 0;
-    return partial * (p->o->sequence && y->whole.ndim == 3 ? share : 2 * share);
+    /* A little less, so that it is put off where all else is equal: what comes may be smaller. */
+    return 0.999 * partial * (p->o->sequence && y->whole.ndim == 3 ? share : 2 * share);
 }
 
 /* Cost of taking the rule along the axis. */
@@ -192,6 +193,7 @@ teng_status par_choose(par *p, const tg_node *node, tg_placement *in, tg_placeme
         const tg_axis a = tg_mesh_nesting[k];
         if (!(p->split_axes >> a & 1u)) continue;
         if (a == TG_AXIS_CONTEXT && node->op == &tg_op_reshape) add_flat_rows(&m.call, &rules);
+        if (a != TG_AXIS_TENSOR) par_own_rows(p, node, &rules);
         if (a == TG_AXIS_TENSOR && (node->op == &tg_op_split || node->op == &tg_op_concat))
             add_groups(&m.call, par_of(p, node->in[0])->at.groups, &rules);
         status = choose_along(p, node, a, &rules, in, out);
@@ -270,6 +272,7 @@ static void localize(const par *p, const tg_node *node, const tg_placement *in, 
         if (pair) node->op->localize_pair(&m->call, place, to, parts, p->coord[a], attr);
         if (!pair && node->op->localize) node->op->localize(&m->call, place, to, parts, p->coord[a], attr);
         localize_groups(node, place, parts, attr);
+        par_localize_rows(node, place, to, parts, attr);
         for (int i = 0; i < node->n_in; i++)
             shrink(p, &m->in[i], &in[i], a);
         for (int o = 0; o < node->n_out; o++)

@@ -90,6 +90,11 @@ teng_status par_emit(par *p, const tg_node *node, const tg_placement *in, const 
 /* Whether the value can be made split from operands that are whole, at no cost. */
 bool par_makes_split(par *p, const teng_tensor *v, tg_axis axis, teng_place dim);
 
+/* par_moe.c: rules along an axis whose ranks have rows of their own, and attributes under them. */
+void par_own_rows(par *p, const tg_node *node, teng_place_rules *rules);
+void par_localize_rows(const tg_node *node, const teng_place *in, const teng_place *out, int64_t parts,
+                       void *attr);
+
 /* par_special.c: *done when the node was placed by a way of its own. */
 teng_status par_special(par *p, tg_node *node, bool *done);
 /* par_update.c */
