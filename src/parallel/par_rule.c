@@ -193,11 +193,11 @@ teng_status par_choose(par *p, const tg_node *node, tg_placement *in, tg_placeme
         const tg_axis a = tg_mesh_nesting[k];
         if (!(p->split_axes >> a & 1u)) continue;
         if (a == TG_AXIS_CONTEXT && node->op == &tg_op_reshape) add_flat_rows(&m.call, &rules);
-        if (a != TG_AXIS_TENSOR) par_own_rows(p, node, &rules);
+        if (a != TG_AXIS_TENSOR) par_own_rows(p, node, a, &rules);
         if (a == TG_AXIS_TENSOR && (node->op == &tg_op_split || node->op == &tg_op_concat))
             add_groups(&m.call, par_of(p, node->in[0])->at.groups, &rules);
         status = choose_along(p, node, a, &rules, in, out);
-        if (rules.n == n) continue;
+        if (rules.n == n && a == TG_AXIS_TENSOR) continue;
         tg_place_rules_free(&rules); /* what was added is for one axis */
         rules = (teng_place_rules){0};
         if (status == TENG_OK) status = tg_place_rules_get(&m.call, &rules);

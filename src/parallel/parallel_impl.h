@@ -91,7 +91,7 @@ teng_status par_emit(par *p, const tg_node *node, const tg_placement *in, const 
 bool par_makes_split(par *p, const teng_tensor *v, tg_axis axis, teng_place dim);
 
 /* par_moe.c: rules along an axis whose ranks have rows of their own, and attributes under them. */
-void par_own_rows(par *p, const tg_node *node, teng_place_rules *rules);
+void par_own_rows(par *p, const tg_node *node, tg_axis axis, teng_place_rules *rules);
 void par_localize_rows(const tg_node *node, const teng_place *in, const teng_place *out, int64_t parts,
                        void *attr);
 
