@@ -4,11 +4,11 @@ if(TENG_MPI_LIBRARY)
   tg_mpi_test(test_team_2 2 COMMAND $<TARGET_FILE:test_team> LABELS fast)
   tg_mpi_test(test_team_4 4 COMMAND $<TARGET_FILE:test_team> LABELS fast)
 
-  # tg_ranks_test(name LABELS … FAMILY … "RANKS KEY=VALUE …" …)
+  # tg_ranks_test(name FAMILY … ALL "KEY=VALUE …" LABELS … CASES "RANKS KEY=VALUE …" …)
   function(tg_ranks_test name)
-    cmake_parse_arguments(T "" "FAMILY" "LABELS;CASES" ${ARGN})
+    cmake_parse_arguments(T "" "FAMILY;ALL" "LABELS;CASES" ${ARGN})
     add_test(NAME ${name} COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/test_ranks.sh $<TARGET_FILE:teng> ${CMAKE_SOURCE_DIR}
-                                  ${T_FAMILY} ${T_CASES})
+                                  ${T_FAMILY} "${T_ALL}" ${T_CASES})
     set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" SKIP_RETURN_CODE 77 TIMEOUT 300 PROCESSORS 2)
   endfunction()
   tg_ranks_test(ranks_data FAMILY llama LABELS fast CASES
@@ -26,9 +26,13 @@ if(TENG_MPI_LIBRARY)
     "8 parallel.data=4 parallel.tensor=2 parallel.zero=3" "8 parallel.data=8 parallel.zero=3"
     "2 parallel.mode=data_parallel" "2 parallel.data=2 parallel.fusion=off" "2 parallel.data=2 parallel.fusion=4KiB"
     "2 parallel.data=2 parallel.reduce_dtype=bf16" "2 parallel.data=2 memory.recompute=full"
-    "2 parallel.data=2 data.packing=document train.micro_batches=2"
-    "2 parallel.data=2 data.packing=document context.mode=pynative train.micro_batches=2"
-    "4 parallel.data=4 parallel.zero=1 context.mode=pynative" "4 parallel.data=4 parallel.zero=2 optimizer.name=sgd")
+    "4 parallel.data=4 parallel.zero=1 context.mode=pynative")
+  tg_ranks_test(ranks_many_sgd FAMILY llama ALL "optimizer.name=sgd optimizer.nesterov=true" LABELS slow CASES
+    "4 parallel.data=4 parallel.zero=2" "2 parallel.data=2 parallel.zero=3 context.mode=pynative")
+  # Rows with few labels: ranks and micro-batches count for what they have.
+  tg_ranks_test(ranks_many_documents FAMILY llama ALL "data.packing=document data.seq_buckets=[16,32]" LABELS slow CASES
+    "2 parallel.data=2 train.micro_batches=2" "4 parallel.data=4" "2 parallel.tensor=2 parallel.sequence=true"
+    "2 parallel.data=2 context.mode=pynative train.micro_batches=2" "4 parallel.data=4 context.mode=pynative")
   tg_ranks_test(ranks_many_gpt2 FAMILY gpt2 LABELS slow CASES
     "2 parallel.data=2 parallel.zero=3" "2 parallel.tensor=2" "4 parallel.data=2 parallel.tensor=2 parallel.sequence=true")
   tg_ranks_test(ranks_many_qwen3 FAMILY qwen3 LABELS slow CASES
