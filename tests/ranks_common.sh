@@ -1,0 +1,68 @@
+# Read (".") by the tests of runs on several ranks, after cli_common.sh. Tiny models, one thread a rank; skipped (77)
+# where there is no mpirun or teng was built without MPI.
+command -v mpirun >/dev/null 2>&1 || {
+    echo 'skipped: no mpirun on the PATH'
+    exit 77
+}
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none
+export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
+cd "$scratch"
+
+# config FAMILY: the file FAMILY.yaml of a model of that family, 20 steps long.
+config() {
+    case $1 in
+    gpt2) model='n_embd: 32, n_layer: 4, n_head: 4, n_positions: 64, attn_pdrop: 0, resid_pdrop: 0, embd_pdrop: 0' ;;
+    *) model='hidden_size: 32, intermediate_size: 48, num_hidden_layers: 4, num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 64' ;;
+    esac
+    case $1 in
+    mixtral) model="$model, num_local_experts: 4, num_experts_per_tok: 2" ;;
+    qwen3_moe) model="$model, head_dim: 8, num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 24" ;;
+    qwen3) model="$model, head_dim: 8" ;;
+    llama) model="$model, tie_word_embeddings: true" ;;
+    esac
+    cat >"$1.yaml" <<END
+model: {model_type: $1, $model}
+data: {files: [$source/docs/design.md], val_fraction: 0.1, separator: "\\n\\n"}
+train: {steps: 20, batch_size: 8, seq_len: 32, eval_every: 10, eval_batches: 0}
+optimizer.lr: 1e-3
+END
+}
+
+# ranks N STATUS WORDS…: as run, on N ranks.
+ranks() {
+    n=$1
+    want=$2
+    shift 2
+    said="mpirun -n $n teng $*"
+    status=0
+    timeout 100 mpirun -n "$n" "$teng" "$@" >"$scratch/out" 2>"$scratch/err" </dev/null || status=$?
+    [ "$status" = "$want" ] || die "$said: exit status $status, wanted $want; it said: $(tail -n 20 "$scratch/out" "$scratch/err")"
+    checks=$((checks + 1))
+}
+
+# figures RUN: "step loss norm" a line, and "val step loss".
+figures() {
+    sed -n 's/.*"type": *"step", *"step": *\([0-9]*\),.*"loss": *\([-+.e0-9]*\),.*"grad_norm": *\([-+.e0-9]*\).*/\1 \2 \3/p
+            s/.*"type": *"eval", *"step": *\([0-9]*\),.*"val_loss": *\([-+.e0-9]*\).*/val \1 \2/p' "$1/metrics.jsonl"
+}
+
+# same A B TOLERANCE: as many figures, each within that relative distance; 0: the same text.
+same() {
+    figures "$1" >a.figures
+    figures "$2" >b.figures
+    [ "$(wc -l <a.figures)" -ge 10 ] || die "$1 has too few figures"
+    awk -v limit="$3" '
+        NR == FNR { a[FNR] = $0; n = FNR; next }
+        { m = FNR
+          split(a[FNR], x); split($0, y)
+          for (i = 1; i in x || i in y; i++) {
+              if (x[i] == y[i]) continue
+              d = x[i] - y[i]; if (d < 0) d = -d
+              s = x[i] < 0 ? -x[i] : x[i]
+              if (limit == 0 || !(d <= limit * s)) { print "line " FNR ": " a[FNR] " and " $0; bad = 1; exit 1 }
+          } }
+        END { if (!bad && n != m) { print n " and " m " figures"; exit 1 } }' a.figures b.figures >why ||
+        die "$2 does not agree with $1 within $3: $(cat why)"
+    checks=$((checks + 1))
+}
