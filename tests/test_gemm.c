@@ -78,19 +78,30 @@ static void run_product(const tg_gemm_spec *spec, product *x)
     static char impl[128];
     snprintf(impl, sizeof impl, "%s", tg_gemm_impl(plan));
     x->impl = impl;
+    const void *b = x->b.data;
+    void *packed = tg_gemm_packed(plan) ? tg_alloc_aligned(tg_gemm_packed(plan)) : NULL;
+    if (packed) {
+        assert_true(spec->packed_b);
+        assert_int_equal(tg_gemm_pack(plan, b, packed), TENG_OK);
+        b = packed;
+    } else {
+        assert_int_equal(tg_gemm_pack(plan, b, NULL), TENG_STATE);
+        assert_non_null(strstr(teng_error(), "takes b as it is stored"));
+        teng_error_clear();
+    }
     size_t scratch_bytes = tg_gemm_scratch(plan);
     unsigned char *scratch = tg_alloc_aligned(scratch_bytes + GUARD);
     memset(scratch, 0xa5, scratch_bytes + GUARD);
     uint64_t allocations = tg_alloc_count();
-    assert_int_equal(
-        tg_gemm_run(plan, x->a.data, x->b.data, x->s.bias ? x->bias.data : NULL, x->c.data, scratch),
-        TENG_OK);
+    assert_int_equal(tg_gemm_run(plan, x->a.data, b, x->s.bias ? x->bias.data : NULL, x->c.data, scratch),
+                     TENG_OK);
     assert_int_equal(tg_alloc_count(), allocations);
     for (size_t i = 0; i < GUARD; i++)
         assert_int_equal(scratch[scratch_bytes + i], 0xa5);
     tg_gemm_plan_destroy(&plan);
     assert_null(plan);
     tg_free_aligned(scratch);
+    tg_free_aligned(packed);
 }
 
 /* Element (i, j) of product p against a plain sum in double. */
@@ -115,10 +126,10 @@ static void check_element(const product *x, int64_t p, int64_t i, int64_t j)
         fail_msg("%s m%d n%d k%d batch%d ta%d tb%d bias%d acc%d [%d,%d,%d]: %.9g, not %.9g", x->impl,
                  (int)s->m, (int)s->n, (int)s->k, (int)s->batch, s->trans_a, s->trans_b, s->bias,
                  s->accumulate, (int)p, (int)i, (int)j, got, sum);
-    x->written[at] = 1;
 }
 
-static void check(const tg_gemm_spec *spec)
+/* Every `sampled`th element is compared. */
+static void check_some(const tg_gemm_spec *spec, int64_t sampled)
 {
     product x = {.s = completed(spec)};
     const tg_gemm_spec *s = &x.s;
@@ -133,8 +144,10 @@ static void check(const tg_gemm_spec *spec)
     run_product(spec, &x);
     for (int64_t p = 0; p < s->batch; p++)
         for (int64_t i = 0; i < s->m; i++)
-            for (int64_t j = 0; j < s->n; j++)
-                check_element(&x, p, i, j);
+            for (int64_t j = 0; j < s->n; j++) {
+                x.written[p * s->stride_c + i * s->ldc + j] = 1;
+                if ((i * s->n + j) % sampled == 0) check_element(&x, p, i, j);
+            }
     for (int64_t i = 0; i < x.c.count; i++) /* gaps between rows keep their values */
         if (!x.written[i])
             assert_true(tg_load_double(s->c, x.c.data, i) == tg_load_double(s->c, x.before.data, i));
@@ -142,6 +155,11 @@ static void check(const tg_gemm_spec *spec)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         tg_free_aligned(all[i]->data);
     tg_free(x.written);
+}
+
+static void check(const tg_gemm_spec *spec)
+{
+    check_some(spec, 1);
 }
 
 static const teng_dtype types[5][2] = {{TENG_F32, TENG_F32},
@@ -191,6 +209,29 @@ static void test_strides(void **state)
             }
             s.bias = bits & 16;
             check(&s);
+        }
+}
+
+/* Large enough for copies of the factors, by tg_gemm_plan or by the caller; rows apart, and few columns more
+ * than rows, so that both are copied where A is stored transposed. */
+static void test_copies(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+        for (int bits = 0; bits < 8; bits++) {
+            tg_gemm_spec s = {.a = types[t][0], .b = types[t][0], .c = types[t][1], .k = 257};
+            s.m = bits & 1 ? 513 : 600;
+            s.n = bits & 1 ? 515 : 260;
+            s.trans_a = bits & 1;
+            s.trans_b = bits & 2;
+            s.packed_b = bits & 4;
+            s.accumulate = s.packed_b != s.trans_b;
+            s.bias = s.trans_b;
+            s.lda = (s.trans_a ? s.m : s.k) + 3;
+            s.ldb = (s.trans_b ? s.k : s.n) + 7;
+            check_some(&s, 101);
+            s.m = 40, s.lda = 0; /* too few rows: only the caller's copy is worth it */
+            check_some(&s, 101);
         }
 }
 
@@ -407,15 +448,11 @@ int main(void)
         return 77;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_options),
-        cmocka_unit_test(test_strides),
-        cmocka_unit_test(test_interleaved_heads),
-        cmocka_unit_test(test_shared),
-        cmocka_unit_test(test_f32_is_exact),
-        cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_all_options),   cmocka_unit_test(test_strides),
+        cmocka_unit_test(test_copies),        cmocka_unit_test(test_interleaved_heads),
+        cmocka_unit_test(test_shared),        cmocka_unit_test(test_f32_is_exact),
+        cmocka_unit_test(test_same_bits),     cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_names),
     };
     const struct CMUnitTest strict_only[] = {cmocka_unit_test(test_strict_bits_on_any_threads),
                                              cmocka_unit_test(test_strict_blocks)};

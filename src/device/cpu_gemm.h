@@ -23,6 +23,7 @@ typedef struct tg_gemm_spec {
     int64_t stride_a, stride_b, stride_c; /* elements from one product's matrix to the next; 0: dense */
     bool bias;                            /* an f32[n] is added to every row */
     bool accumulate;                      /* C is added to, not overwritten */
+    bool packed_b;                        /* B comes from tg_gemm_pack, where tg_gemm_packed says so */
 } tg_gemm_spec;
 
 typedef struct tg_gemm_plan tg_gemm_plan;
@@ -43,6 +44,10 @@ void tg_gemm_plan_destroy(tg_gemm_plan **plan);
 size_t tg_gemm_scratch(const tg_gemm_plan *plan);
 /* Implementation that oneDNN chose ("brg:avx512_core"), for plan listings. */
 const char *tg_gemm_impl(const tg_gemm_plan *plan);
+/* Bytes of B in the layout that this plan wants (64-byte aligned); 0: it takes B as the caller stores it, as
+ * every plan does whose specification has no packed_b. One packed B serves many runs of the plan. */
+size_t tg_gemm_packed(const tg_gemm_plan *plan);
+teng_status tg_gemm_pack(tg_gemm_plan *plan, const void *b, void *packed);
 /* bias is ignored unless the spec has one. C must not overlap the inputs. Makes no allocation of ours. A plan
  * holds its argument list: one thread at a time may run it (its inside is OpenMP-parallel). */
 teng_status tg_gemm_run(tg_gemm_plan *plan, const void *a, const void *b, const float *bias, void *c,

@@ -12,6 +12,7 @@
 
 /* A strided tensor of up to three dimensions, as oneDNN wants to hear of it. */
 typedef struct tg_dnnl_view {
+    bool any; /* oneDNN may choose the layout: strides do not count */
     int ndims;
     dnnl_dims_t dims, strides;
     dnnl_data_type_t dtype;
@@ -25,6 +26,12 @@ dnnl_status_t tg_dnnl_matmul(dnnl_engine_t engine, dnnl_primitive_attr_t attr, c
 dnnl_status_t tg_dnnl_memory(dnnl_engine_t engine, const tg_dnnl_view *view, dnnl_memory_t *out);
 dnnl_status_t tg_dnnl_scratchpad(dnnl_engine_t engine, const_dnnl_primitive_desc_t pd, dnnl_memory_t *out,
                                  size_t *bytes);
+/* Without a buffer: the factor `arg` (DNNL_ARG_SRC or _WEIGHTS) in the layout that a product chose. */
+dnnl_status_t tg_dnnl_chosen(dnnl_engine_t engine, const_dnnl_primitive_desc_t pd, int arg,
+                             dnnl_memory_t *out, size_t *bytes);
+/* A copy from one layout to the other, without a scratchpad. */
+dnnl_status_t tg_dnnl_reorder(dnnl_engine_t engine, dnnl_memory_t from, dnnl_memory_t to,
+                              dnnl_primitive_t *out);
 /* "This post-operation adds the old C". */
 dnnl_status_t tg_dnnl_post_sum(dnnl_post_ops_t ops);
 /* The highest oneDNN instruction set of a TG_CPU_… level. */

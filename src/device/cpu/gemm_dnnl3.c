@@ -7,6 +7,9 @@
 
 static dnnl_status_t describe(const tg_dnnl_view *view, dnnl_memory_desc_t *out)
 {
+    if (view->any)
+        return dnnl_memory_desc_create_with_tag(out, view->ndims, view->dims, view->dtype,
+                                                dnnl_format_tag_any);
     return dnnl_memory_desc_create_with_strides(out, view->ndims, view->dims, view->dtype, view->strides);
 }
 
@@ -48,6 +51,29 @@ dnnl_status_t tg_dnnl_scratchpad(dnnl_engine_t engine, const_dnnl_primitive_desc
     const_dnnl_memory_desc_t desc = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
     *bytes = dnnl_memory_desc_get_size(desc);
     return dnnl_memory_create(out, desc, engine, DNNL_MEMORY_NONE);
+}
+
+dnnl_status_t tg_dnnl_chosen(dnnl_engine_t engine, const_dnnl_primitive_desc_t pd, int arg,
+                             dnnl_memory_t *out, size_t *bytes)
+{
+    const_dnnl_memory_desc_t desc =
+        dnnl_primitive_desc_query_md(pd, arg == DNNL_ARG_SRC ? dnnl_query_src_md : dnnl_query_weights_md, 0);
+    *bytes = dnnl_memory_desc_get_size(desc);
+    return dnnl_memory_create(out, desc, engine, DNNL_MEMORY_NONE);
+}
+
+dnnl_status_t tg_dnnl_reorder(dnnl_engine_t engine, dnnl_memory_t from, dnnl_memory_t to,
+                              dnnl_primitive_t *out)
+{
+    const_dnnl_memory_desc_t source, target;
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_status_t status = dnnl_memory_get_memory_desc(from, &source);
+    if (status == dnnl_success) status = dnnl_memory_get_memory_desc(to, &target);
+    if (status == dnnl_success)
+        status = dnnl_reorder_primitive_desc_create(&pd, source, engine, target, engine, NULL);
+    if (status == dnnl_success) status = dnnl_primitive_create(out, pd);
+    if (pd) dnnl_primitive_desc_destroy(pd);
+    return status;
 }
 
 dnnl_status_t tg_dnnl_post_sum(dnnl_post_ops_t ops)
