@@ -246,8 +246,8 @@ def interleave(args, rounds, teng, peer):
     row = {"teng": spread([a["rate"] for a in ours]), "peer": spread([b["rate"] for b in theirs])}
     row["ratio"] = {"of_medians": row["teng"]["median"] / row["peer"]["median"], "min": min(ratios), "max": max(ratios)}
     for name, answers in (("teng", ours), ("peer", theirs)):
-        for key in ("peak_rss_bytes", "first_step_s"):
-            if key in answers[-1]:
+        for key in ("peak_rss_bytes", "planned_bytes", "first_step_s", "mfu"):
+            if answers[-1].get(key) is not None:
                 row[f"{name}_{key}"] = statistics.median(a[key] for a in answers)
         row[f"{name}_version"] = answers[-1]["version"]
     return row, ours[-1], theirs[-1]
@@ -269,6 +269,7 @@ def compare_steps(args, what, peers, rows):
             def teng():
                 a = run_teng(args, words)
                 return {"rate": a["tokens_per_s"], "peak_rss_bytes": a["peak_rss_bytes"], "mfu": a["mfu"],
+                        "planned_bytes": a["planned_bytes"],
                         "first_step_s": a["startup_ms"] / 1e3, "parameters": a["parameters"],
                         "version": "teng " + a["version"]}
 
@@ -286,7 +287,7 @@ def compare_steps(args, what, peers, rows):
                 row, ours, theirs = measured
                 if ours["parameters"] != theirs["parameters"]:
                     sys.exit(f"not the same work: teng has {ours['parameters']} parameters, {peer} {theirs['parameters']}")
-                rows.append({"what": what, "name": name, "peer_name": peer, "unit": "tokens/s", "mfu": ours["mfu"],
+                rows.append({"what": what, "name": name, "peer_name": peer, "unit": "tokens/s",
                              "flags": " ".join(words[2:]), **row})
 
 
@@ -354,6 +355,12 @@ def print_row(row):
         text += f" | {row['peer_name']} {row['peer']['median']:.1f} ({row['peer']['min']:.1f} to {row['peer']['max']:.1f})"
         text += f" | {row['ratio']['of_medians']:.2f} x ({row['ratio']['min']:.2f} to {row['ratio']['max']:.2f})"
         text += f" | peak RSS {gib(row, 'teng_peak_rss_bytes')}, {gib(row, 'peer_peak_rss_bytes')}"
+        if "teng_mfu" in row:
+            text += f" | mfu {row['teng_mfu']:.1%}"
+        if "teng_planned_bytes" in row:
+            text += f", planned {row['teng_planned_bytes'] / row['teng_peak_rss_bytes'] - 1:+.1%} of RSS"
+        if "teng_first_step_s" in row:
+            text += f" | to the first step {row['teng_first_step_s']:.2f} s, {row['peer_first_step_s']:.1f} s"
         text += f" | {row['teng_version']}, {row['peer_version']}"
         if row.get("same_ids") is not None:
             text += " | same ids" if row["same_ids"] else " | OTHER IDS"

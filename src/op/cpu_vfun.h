@@ -23,10 +23,14 @@ TG_INLINE tg_vf tg_v_exp(tg_vf x)
     tg_vf r = tg_v_fma(n, tg_v_set(-0.693359375f), x); /* ln 2 in two parts, n times the first is exact */
     r = tg_v_fma(n, tg_v_set(2.12194440e-4f), r);
     tg_vf p = tg_v_fma(r * r, tg_v_poly(r, c, 5), r) + 1.0f;
+#if defined(TG_V512)
+    return (tg_vf)_mm512_scalef_ps((__m512)p, (__m512)n); /* rounds once, as the two steps below */
+#else
     tg_vi k = __builtin_convertvector(n, tg_vi),
           half = k >> 1; /* 2^n in two steps reaches infinity and denormals */
     tg_vf a = (tg_vf)(((tg_vu)half + 127u) << 23), b = (tg_vf)(((tg_vu)k - (tg_vu)half + 127u) << 23);
     return p * a * b;
+#endif
 }
 
 /* log x = e · ln 2 + log(1 + f), 1 + f in [√½, √2). */

@@ -270,9 +270,9 @@ static bool usable(dnnl_primitive_desc_t pd)
  * to 410; with A transposed 315, B copied 365, both 405). */
 static bool worth_copies(const tg_gemm_spec *s, bool *rows_of_a)
 {
-    enum { LEAST = 512, THIN = 256 };
+    enum { LEAST = 512, LEAST_TRANSPOSED = 2048, THIN = 256 };
     *rows_of_a = s->trans_a && s->m <= s->n;
-    return s->m >= LEAST && s->n >= THIN && s->k >= THIN;
+    return s->m >= (s->trans_b && !s->trans_a ? LEAST_TRANSPOSED : LEAST) && s->n >= THIN && s->k >= THIN;
 }
 
 /* The product takes the argument `which` (ARG_A, ARG_B) in another layout than the caller's. */

@@ -3,7 +3,7 @@
  * softmax is known when its dlogits are wanted. Three products a block: logits, dx, and dw, which is added up
  * over the blocks in f32. dlogits take the place of the logits: narrowed to the products' dtype in 16 bits,
  * at the start of their row. The size of a block depends on the shapes alone; more rows read w and dw less
- * often and need more memory.
+ * often and need more memory. w is copied once, into the layout in which the product for dx is fastest.
  *
  * In f16 dlogits are multiplied unscaled and 1 / valid is applied to the f32 sums: small probabilities times
  * a small factor would vanish.
@@ -16,7 +16,7 @@
 #include "op/ids.h"
 #include "op/linear_cross_entropy/linear_cross_entropy.h"
 
-#define BLOCK_LOGITS (24 << 20) /* f32 logits of a block: 96 MiB */
+#define BLOCK_LOGITS (52 << 20) /* f32 logits of a block: 208 MiB */
 #define MAX_BLOCK_ROWS 1024
 
 enum { LOGITS, DX, DW, PRODUCTS };
@@ -26,8 +26,8 @@ typedef struct ce_state {
     int64_t rows, vocab, width;          /* x [rows, width], w [vocab, width] */
     int64_t block;                       /* rows of one */
     tg_gemm_plan *plans[PRODUCTS][2][2]; /* of the last, shorter block; dw: added to */
-    size_t scratch, logits_at,
-        loss_at; /* in the workspace: of the products, [block, vocab], loss of each row */
+    size_t scratch, logits_at, loss_at,
+        packed_at; /* in the workspace: of the products, [block, vocab], loss of each row, w for dx */
     size_t workspace;
 } ce_state;
 
@@ -65,6 +65,7 @@ static teng_status make_plan(ce_state *s, int product, int64_t r)
         spec.m = rows_at(s, r), spec.n = s->vocab, spec.k = s->width, spec.trans_b = true;
     } else if (product == DX) { /* dlogits · w */
         spec.m = rows_at(s, r), spec.n = s->width, spec.k = s->vocab, spec.lda = dlogits_step(s);
+        spec.packed_b = s->rows > s->block && rows_at(s, r) == s->block;
     } else { /* dlogitsᵀ · x */
         spec.m = s->vocab, spec.n = s->width, spec.k = rows_at(s, r), spec.lda = dlogits_step(s);
         spec.trans_a = true, spec.accumulate = r > 0;
@@ -102,7 +103,8 @@ static teng_status prepare(const teng_op_call *call, teng_prepared *out)
     }
     s->logits_at = aligned(s->scratch);
     s->loss_at = aligned(s->logits_at + (size_t)(s->block * s->vocab) * sizeof(float));
-    s->workspace = s->loss_at + (size_t)s->rows * sizeof(float);
+    s->packed_at = aligned(s->loss_at + (size_t)s->rows * sizeof(float));
+    s->workspace = s->packed_at + (s->rows ? tg_gemm_packed(*plan_of(s, DX, 0)) : 0);
     *out = (teng_prepared){s, s->workspace};
     return TENG_OK;
 }
@@ -173,12 +175,16 @@ static teng_status run(const teng_kernel_args *args)
     const double divisor = tg_labels_divisor(args, 3, valid);
     const float share = divisor > 0 ? (float)(1.0 / divisor) : 0.0f,
                 inside = s->dtype == TENG_F16 ? 1.0f : share;
+    if (s->rows && tg_gemm_packed(*plan_of(s, DX, 0)))
+        TG_TRY(tg_gemm_pack(*plan_of(s, DX, 0), args->in[1], workspace + s->packed_at));
     if (!s->rows) memset(dw, 0, (size_t)(s->vocab * s->width) * sizeof *dw);
     for (int64_t r = 0; r < s->rows; r += s->block) {
         const void *x = (const char *)args->in[0] + r * row_bytes;
         TG_TRY(tg_gemm_run(*plan_of(s, LOGITS, r), x, args->in[1], NULL, logits, workspace));
         block_dlogits(s, labels + r, ignore, rows_at(s, r), logits, inside, loss + r);
-        TG_TRY(tg_gemm_run(*plan_of(s, DX, r), logits, args->in[1], NULL, dx + r * s->width, workspace));
+        tg_gemm_plan *for_dx = *plan_of(s, DX, r);
+        const void *w = tg_gemm_packed(for_dx) ? workspace + s->packed_at : args->in[1];
+        TG_TRY(tg_gemm_run(for_dx, logits, w, NULL, dx + r * s->width, workspace));
         TG_TRY(tg_gemm_run(*plan_of(s, DW, r), logits, x, NULL, dw, workspace));
     }
     if (inside != share) {

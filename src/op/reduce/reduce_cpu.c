@@ -26,6 +26,7 @@ typedef struct fold {
 } fold;
 
 #define COLUMNS 2048 /* at once, when rows are folded into rows */
+#define ROWS 8       /* of them at once */
 
 static void push(dims *d, int64_t size, int64_t step)
 {
@@ -148,14 +149,28 @@ TG_INLINE void run_rows(fold_kind K, teng_dtype T, const fold *f, const void *x,
     }
 }
 
-/* Rows first … last - 1 of the kept index, columns begin … end - 1, folded into out[0 … end - begin - 1]. One
- * row after the other: memory is read in long runs. */
+/* Rows first … last - 1 of the kept index, columns begin … end - 1, folded into out[0 … end - begin - 1]. A
+ * few rows at once, in their order: memory is read in long runs, and out stays in registers over those rows.
+ */
 TG_INLINE void fold_columns(fold_kind K, teng_dtype T, const fold *f, const void *x, int64_t base,
                             int64_t first, int64_t last, int64_t begin, int64_t end, float *restrict out)
 {
     for (int64_t i = 0; i < end - begin; i++)
         out[i] = start(K);
-    for (int64_t r = first; r < last; r++) {
+    int64_t r = first;
+    for (; r + ROWS <= last; r += ROWS) {
+        int64_t at[ROWS];
+        for (int j = 0; j < ROWS; j++)
+            at[j] = base + offset(&f->gone, r + j) + begin;
+        TG_VECTORS(i, len, 0, end - begin)
+        {
+            tg_vf a = tg_v_load_part(TENG_F32, out, i, len);
+            for (int j = 0; j < ROWS; j++)
+                a = fold2(K, a, tg_v_load_part(T, x, at[j] + i, len));
+            tg_v_store_part(TENG_F32, out, i, a, len);
+        }
+    }
+    for (; r < last; r++) {
         const int64_t at = base + offset(&f->gone, r) + begin;
         TG_VECTORS(i, len, 0, end - begin)
         {
