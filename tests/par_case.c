@@ -79,6 +79,7 @@ teng_status par_case_try(const par_case *c, teng_cell *lm, int rank, tg_graph **
                              .sequence = c->sequence,
                              .zero = c->zero,
                              .reduce_dtype = c->reduce_dtype,
+                             .fusion = c->fusion,
                              .micro_batches = c->micro_batches ? c->micro_batches : 1};
     int size[TG_AXES];
     for (int a = 0; a < TG_AXES; a++)

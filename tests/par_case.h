@@ -12,6 +12,7 @@ typedef struct par_case {
     int zero;
     int64_t micro_batches; /* 0 stands for 1 */
     teng_dtype reduce_dtype;
+    size_t fusion;
     const teng_precision *precision;
     int64_t rows, seq; /* of a micro-batch over all ranks; 0: 8 and 16 */
 } par_case;

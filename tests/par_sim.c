@@ -179,13 +179,13 @@ static float load(const void *p, teng_dtype t, int64_t i)
     return x;
 }
 
-static void sum_into(par_sim *s, const int *member, int n, const tg_node *const *node, int64_t from,
+static void sum_into(par_sim *s, const int *member, int n, const tg_node *const *node, int operand,
                      int64_t count, teng_dtype t, char *out)
 {
     for (int64_t i = 0; i < count; i++) {
         float x = 0;
         for (int m = 0; m < n; m++)
-            x += load(s->ranks[member[m]].data[node[member[m]]->in[0]->id], t, from + i);
+            x += load(s->ranks[member[m]].data[node[member[m]]->in[operand]->id], t, i);
         tg_convert(t, out + i * teng_dtype_size(t), TENG_F32, &x, 1);
     }
 }
@@ -220,7 +220,7 @@ static void gather(par_sim *s, const tg_node *const *node, int rank, const int *
 
 static void communicate(par_sim *s, const tg_node *const *node)
 {
-    void **fresh = tg_calloc((size_t)s->mesh.ranks, sizeof *fresh);
+    void *(*fresh)[TENG_MAX_OUT] = tg_calloc((size_t)s->mesh.ranks, sizeof *fresh);
     int *member = tg_calloc((size_t)s->mesh.ranks, sizeof *member);
     for (int r = 0; r < s->mesh.ranks; r++) {
         const tg_node *me = node[r];
@@ -230,13 +230,18 @@ static void communicate(par_sim *s, const tg_node *const *node)
         for (int m = 0; m < n; m++) {
             assert_ptr_equal(node[member[m]]->op, me->op);
             assert_true(*(const int64_t *)node[member[m]]->attr == (int64_t)axes);
-            assert_true(me->op != &tg_op_all_reduce ||
-                        tg_desc_equal(&node[member[m]]->in[0]->desc, &me->in[0]->desc));
+            assert_int_equal(node[member[m]]->n_in, me->n_in);
+            for (int i = 0; i < me->n_in; i++)
+                assert_true(me->op != &tg_op_all_reduce ||
+                            tg_desc_equal(&node[member[m]]->in[i]->desc, &me->in[i]->desc));
         }
         const teng_desc *x = &me->in[0]->desc, *y = &me->out[0]->desc;
-        char *out = fresh[r] = buffer(y);
+        char *out = fresh[r][0] = buffer(y);
         if (me->op == &tg_op_all_reduce) {
-            sum_into(s, member, n, node, 0, tg_desc_numel(x), x->dtype, out);
+            for (int i = 0; i < me->n_in; i++) {
+                if (i) fresh[r][i] = buffer(&me->out[i]->desc);
+                sum_into(s, member, n, node, i, tg_desc_numel(&me->in[i]->desc), x->dtype, fresh[r][i]);
+            }
         } else if (me->op == &tg_op_reduce_scatter) {
             const tg_pieces_attr *a = me->attr;
             char *sum = buffer(x);
@@ -261,12 +266,15 @@ static void communicate(par_sim *s, const tg_node *const *node)
         const teng_tensor *v = node[r]->out[0];
         if (node[r]->op == &tg_op_gather_into) {
             k->data[v->id] = k->data[node[r]->in[0]->id];
-            memcpy(k->data[v->id], fresh[r], tg_desc_bytes(&v->desc));
-            free(fresh[r]);
-        } else {
-            if (k->owned[v->id]) free(k->data[v->id]);
-            k->data[v->id] = fresh[r];
-            k->owned[v->id] = true;
+            memcpy(k->data[v->id], fresh[r][0], tg_desc_bytes(&v->desc));
+            free(fresh[r][0]);
+            continue;
+        }
+        for (int o = 0; o < node[r]->n_out; o++) {
+            const int id = node[r]->out[o]->id;
+            if (k->owned[id]) free(k->data[id]);
+            k->data[id] = fresh[r][o];
+            k->owned[id] = true;
         }
     }
     tg_free(fresh);

@@ -43,14 +43,13 @@ static void pieces(void **state)
     for (int d = 0; d < 3; d++) {
         const teng_desc whole = tg_desc_make(TENG_F32, 3, dims);
         const tg_pieces_attr attr = {AXES, ranks, rank, d, dims[d]};
-        teng_desc part, got;
+        teng_desc part[TENG_MAX_OUT], got[TENG_MAX_OUT];
         float x[60], y[60], back[60];
         for (int i = 0; i < 60; i++)
             x[i] = value(rank, i);
-        assert_int_equal(run(&tg_op_reduce_scatter, &attr, 1, &whole, (const void *[]){x}, &part, y),
-                         TENG_OK);
-        assert_int_equal(run(&tg_op_all_gather, &attr, 1, &part, (const void *[]){y}, &got, back), TENG_OK);
-        assert_true(tg_desc_equal(&got, &whole));
+        assert_int_equal(run(&tg_op_reduce_scatter, &attr, 1, &whole, (const void *[]){x}, part, y), TENG_OK);
+        assert_int_equal(run(&tg_op_all_gather, &attr, 1, part, (const void *[]){y}, got, back), TENG_OK);
+        assert_true(tg_desc_equal(got, &whole));
         for (int i = 0; i < 60; i++) {
             float want = 0;
             for (int r = 0; r < ranks; r++)
@@ -69,7 +68,7 @@ static void to_all(void **state)
         for (int t = 0; t < 3; t++) {
             if (f == t) continue;
             const tg_all_to_all_attr attr = {AXES, ranks, rank, f, t, dims[f], dims[t]};
-            teng_desc in = tg_desc_make(TENG_F32, 3, dims), got;
+            teng_desc in = tg_desc_make(TENG_F32, 3, dims), got[TENG_MAX_OUT];
             int64_t begin, size, n = 0;
             float x[60], y[60];
             tg_mesh_cut(dims[f], ranks, rank, &begin, &size);
@@ -78,10 +77,10 @@ static void to_all(void **state)
                 const int64_t at = i / step[f] % dims[f];
                 if (at >= begin && at < begin + size) x[n++] = value(0, i);
             }
-            assert_int_equal(run(&tg_op_all_to_all, &attr, 1, &in, (const void *[]){x}, &got, y), TENG_OK);
+            assert_int_equal(run(&tg_op_all_to_all, &attr, 1, &in, (const void *[]){x}, got, y), TENG_OK);
             tg_mesh_cut(dims[t], ranks, rank, &begin, &size);
-            assert_int_equal(got.dims[f], dims[f]);
-            assert_int_equal(got.dims[t], size);
+            assert_int_equal(got->dims[f], dims[f]);
+            assert_int_equal(got->dims[t], size);
             n = 0;
             for (int64_t i = 0; i < 60; i++) {
                 const int64_t at = i / step[t] % dims[t];
@@ -94,13 +93,13 @@ static void reduced(void **state)
 {
     (void)state;
     const teng_desc d = tg_desc_make(TENG_F32, 1, (int64_t[]){7});
-    teng_desc out;
+    teng_desc out[TENG_MAX_OUT];
     for (int op = TG_REDUCE_SUM; op <= TG_REDUCE_MIN; op++) {
         const tg_all_reduce_attr attr = {AXES, ranks, op};
         float x[7];
         for (int i = 0; i < 7; i++)
             x[i] = value(rank, i);
-        assert_int_equal(run(&tg_op_all_reduce, &attr, 1, &d, (const void *[]){x}, &out, x), TENG_OK);
+        assert_int_equal(run(&tg_op_all_reduce, &attr, 1, &d, (const void *[]){x}, out, x), TENG_OK);
         for (int i = 0; i < 7; i++) {
             float sum = 0;
             for (int r = 0; r < ranks; r++)
@@ -108,6 +107,34 @@ static void reduced(void **state)
             assert_true(x[i] == (op == TG_REDUCE_SUM ? sum : value(op == TG_REDUCE_MAX ? ranks - 1 : 0, i)));
         }
     }
+}
+
+static void many(void **state)
+{
+    (void)state;
+    const teng_desc d[2] = {tg_desc_make(TENG_F32, 1, (int64_t[]){7}),
+                            tg_desc_make(TENG_F32, 2, (int64_t[]){2, 3})};
+    const tg_all_reduce_attr attr = {AXES, ranks, TG_REDUCE_SUM};
+    teng_desc out[TENG_MAX_OUT];
+    int n;
+    float x[7], y[6];
+    for (int i = 0; i < 7; i++)
+        x[i] = value(rank, i), y[i % 6] = value(rank, 10 * i);
+    teng_op_call call = {.op = &tg_op_all_reduce, .attr = &attr, .n_in = 2, .in = d, .out = out};
+    assert_int_equal(tg_op_infer(&tg_op_all_reduce, &attr, 2, d, out, &n), TENG_OK);
+    assert_int_equal(call.n_out = n, 2);
+    const teng_kernel *kernel = tg_kernel_select(&call, "cpu", 0, NULL);
+    assert_int_equal(
+        kernel->run(&(teng_kernel_args){&call, NULL, (const void *[]){x, y}, (void *[]){x, y}, NULL, NULL}),
+        TENG_OK);
+    float want_x = 0, want_y = 0;
+    for (int r = 0; r < ranks; r++)
+        want_x += value(r, 6), want_y += value(r, 50);
+    assert_true(x[6] == want_x && y[5] == want_y);
+    const teng_desc mixed[2] = {d[0], tg_desc_make(TENG_BF16, 1, (int64_t[]){7})};
+    assert_int_equal(tg_op_infer(&tg_op_all_reduce, &attr, 2, mixed, out, &n), TENG_INVALID);
+    assert_non_null(strstr(teng_error(), "they must be of one dtype"));
+    teng_error_clear();
 }
 
 static void into(void **state)
@@ -118,11 +145,11 @@ static void into(void **state)
     const teng_desc in[] = {tg_desc_make(TENG_F32, 2, (int64_t[]){7, 2}),
                             tg_desc_make(TENG_F32, 2, (int64_t[]){size, 2})};
     const tg_pieces_attr attr = {AXES, ranks, rank, 0, 7};
-    teng_desc out;
+    teng_desc out[TENG_MAX_OUT];
     float whole[14] = {0}, piece[14];
     for (int64_t i = 0; i < 2 * size; i++)
         piece[i] = value(0, 2 * begin + i);
-    assert_int_equal(run(&tg_op_gather_into, &attr, 2, in, (const void *[]){whole, piece}, &out, whole),
+    assert_int_equal(run(&tg_op_gather_into, &attr, 2, in, (const void *[]){whole, piece}, out, whole),
                      TENG_OK);
     for (int i = 0; i < 14; i++)
         assert_true(whole[i] == value(0, i));
@@ -132,19 +159,19 @@ static void refused(void **state)
 {
     (void)state;
     const teng_desc d = tg_desc_make(TENG_F32, 1, (int64_t[]){7});
-    teng_desc out;
+    teng_desc out[TENG_MAX_OUT];
     float x[7] = {0};
     const tg_all_reduce_attr attr = {AXES, ranks + 1, 0};
-    assert_int_equal(run(&tg_op_all_reduce, &attr, 1, &d, (const void *[]){x}, &out, x), TENG_STATE);
+    assert_int_equal(run(&tg_op_all_reduce, &attr, 1, &d, (const void *[]){x}, out, x), TENG_STATE);
     assert_non_null(strstr(teng_error(), "planned for"));
     teng_error_clear();
     int n;
-    assert_int_equal(tg_op_infer(&tg_op_all_gather, &(tg_pieces_attr){AXES, 2, 0, 0, 9}, 1, &d, &out, &n),
+    assert_int_equal(tg_op_infer(&tg_op_all_gather, &(tg_pieces_attr){AXES, 2, 0, 0, 9}, 1, &d, out, &n),
                      TENG_INVALID);
     assert_non_null(strstr(teng_error(), "must be piece 0 of 2 of 9: 5"));
     teng_error_clear();
     assert_int_equal(
-        tg_op_infer(&tg_op_all_to_all, &(tg_all_to_all_attr){AXES, 2, 0, 0, 0, 7, 7}, 1, &d, &out, &n),
+        tg_op_infer(&tg_op_all_to_all, &(tg_all_to_all_attr){AXES, 2, 0, 0, 0, 7, 7}, 1, &d, out, &n),
         TENG_INVALID);
     assert_non_null(strstr(teng_error(), "from_dim and to_dim are both 0"));
     teng_error_clear();
@@ -163,7 +190,7 @@ int main(void)
     if (tg_mesh_make(size, ranks, &mesh) != TENG_OK || tg_comm_bind(comm, &mesh) != TENG_OK) return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces), cmocka_unit_test(reduced), cmocka_unit_test(to_all),
-        cmocka_unit_test(into),   cmocka_unit_test(refused),
+        cmocka_unit_test(many),   cmocka_unit_test(into),    cmocka_unit_test(refused),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     tg_comm_close(&comm);

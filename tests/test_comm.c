@@ -60,6 +60,30 @@ static void sums(void **state)
     teng_error_clear();
 }
 
+/* Several tensors at once: empty ones, small and large, the bits of each by itself. */
+static void many(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][4] = {{3, 0, 5, 1}, {3000, 0, 7, 100001}, {0, 0, 0, 0}, {1, 4096, 4096, 0}};
+    static float in[4][100001], want[4][100001], out[4][100001];
+    const void *from[4] = {in[0], in[1], in[2], in[3]};
+    void *to[4] = {out[0], in[1], out[2], in[3]}; /* every second one in place */
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        for (int t = 0; t < 4; t++) {
+            for (int64_t i = 0; i < sizes[k][t]; i++)
+                in[t][i] = value(rank, i + t) / 3;
+            assert_int_equal(
+                tg_comm_all_reduce(tg_comm_world(comm), TG_REDUCE_SUM, TENG_F32, in[t], want[t], sizes[k][t]),
+                TENG_OK);
+        }
+        assert_int_equal(
+            tg_comm_all_reduce_many(tg_comm_world(comm), TG_REDUCE_SUM, TENG_F32, 4, from, to, sizes[k]),
+            TENG_OK);
+        for (int t = 0; t < 4; t++)
+            assert_memory_equal(to[t], want[t], (size_t)sizes[k][t] * sizeof(float));
+    }
+}
+
 /* Long messages travel in pieces: here of 1,000 bytes, else of 1 GiB. */
 static void long_messages(void **state)
 {
@@ -258,10 +282,10 @@ int main(int argc, char **argv)
     ranks = tg_comm_size(comm);
     if (argc > 1 && strcmp(argv[1], "check") == 0) tg_comm_check(comm, true);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums),           cmocka_unit_test(pieces), cmocka_unit_test(long_messages),
-        cmocka_unit_test(to_all),         cmocka_unit_test(groups), cmocka_unit_test(messages),
-        cmocka_unit_test(kinds),          cmocka_unit_test(beside), cmocka_unit_test(hello),
-        cmocka_unit_test(posted_failure),
+        cmocka_unit_test(sums),     cmocka_unit_test(pieces),         cmocka_unit_test(long_messages),
+        cmocka_unit_test(many),     cmocka_unit_test(to_all),         cmocka_unit_test(groups),
+        cmocka_unit_test(messages), cmocka_unit_test(kinds),          cmocka_unit_test(beside),
+        cmocka_unit_test(hello),    cmocka_unit_test(posted_failure),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     if (failed)

@@ -99,16 +99,19 @@ static void files_and_back(void **state)
     char path[256];
     tg_profile *p = two_steps("{\"data.prefetch\": 0}"), *back;
     tg_profile_beside(p, TG_PROFILE_BOOKS, 1.01, 1.02);
+    tg_profile_collective(p, 2, 1.2, 1.2, 1.05, 1.07); /* nobody waited for it */
+    tg_profile_collective(p, 2, 1.2, 1.2, 1.08, 1.09);
+    p->exposed += 0.012;
     assert_int_equal(tg_profile_sum(p), TENG_OK);
     assert_int_equal(tg_profile_write(p, folder), TENG_OK);
     snprintf(path, sizeof path, "%s/trace.json", folder);
     const trace_sums t = check_trace(path);
     assert_int_equal(t.steps, 2);
-    assert_int_equal(t.operators, 6);
+    assert_int_equal(t.operators, 6 + 2);
     assert_int_equal(t.phases, 6);
     assert_int_equal(t.host, 3); /* two waits, one beside */
-    assert_int_equal(t.threads, 2);
-    assert_near(t.operator_us, 170e3);
+    assert_int_equal(t.threads, 3);
+    assert_near(t.operator_us, 170e3 + 30e3);
     assert_near(t.step_us, 200e3);
 
     snprintf(path, sizeof path, "%s/profile.json", folder);
@@ -120,6 +123,7 @@ static void files_and_back(void **state)
     assert_non_null(strstr(tg_strbuf_str(&one), "a \"machine\""));
     assert_non_null(strstr(tg_strbuf_str(&one), "m.layers.0 ")); /* not m.layers.0.up */
     assert_non_null(strstr(tg_strbuf_str(&one), "threads: 1.50 of 2 busy on average (CPU time"));
+    assert_non_null(strstr(tg_strbuf_str(&one), "communication: 15.000 ms, 60 % of it hidden"));
     assert_non_null(strstr(tg_strbuf_str(&one), "Beyond the peak in use: 40 %"));
     tg_strbuf_free(&one);
     tg_strbuf_free(&other);

@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-#define TENG_MAX_OUT 8 /* outputs of one operator */
+#define TENG_MAX_OUT 32 /* outputs of one operator */
 
 /* A value: symbolic while a graph is traced (GRAPH), computed at once in PYNATIVE. Owned by its graph. */
 typedef struct teng_tensor teng_tensor;

@@ -36,6 +36,10 @@ int tg_group_index(const tg_group *group);
  * (all_gather: in may be its own part of out). */
 teng_status tg_comm_all_reduce(tg_group *g, tg_reduce op, teng_dtype dtype, const void *in, void *out,
                                int64_t n);
+/* Of n tensors at once, as if they lay one behind the other: few rounds for many small ones, the same bits as
+ * each by itself. */
+teng_status tg_comm_all_reduce_many(tg_group *g, tg_reduce op, teng_dtype dtype, int n, const void *const *in,
+                                    void *const *out, const int64_t *counts);
 teng_status tg_comm_all_gather(tg_group *g, teng_dtype dtype, const void *in, void *out,
                                const int64_t *counts);
 teng_status tg_comm_reduce_scatter(tg_group *g, teng_dtype dtype, const void *in, void *out,

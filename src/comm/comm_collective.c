@@ -89,12 +89,13 @@ static void fold(tg_reduce op, teng_dtype dtype, void *acc, const void *from, in
     }
 }
 
-/* out[n] = the members' rows [members][n] folded in their order; 16-bit values in f32. */
-static void fold_rows(tg_reduce op, teng_dtype dtype, const char *rows, int members, void *out, int64_t n)
+/* out[n] = the first n of the members' rows, `row` bytes apart, folded in their order; 16-bit values in f32.
+ */
+static void fold_rows(tg_reduce op, teng_dtype dtype, const char *rows, size_t row, int members, void *out,
+                      int64_t n)
 {
-    const size_t row = (size_t)n * (size_t)teng_dtype_size(dtype);
     if (dtype != TENG_BF16 && dtype != TENG_F16) {
-        memcpy(out, rows, row);
+        memcpy(out, rows, (size_t)n * (size_t)teng_dtype_size(dtype));
         for (int m = 1; m < members; m++)
             fold(op, dtype, out, rows + (size_t)m * row, n);
         return;
@@ -136,7 +137,7 @@ static teng_status scatter_pieces(tg_group *g, tg_reduce op, teng_dtype dtype, c
         p.out_bytes[i] = own;
     }
     TG_TRY(trade(g, in, rows));
-    fold_rows(op, dtype, rows, g->n, out, size[g->index]);
+    fold_rows(op, dtype, rows, own, g->n, out, size[g->index]);
     return TENG_OK;
 }
 
@@ -153,57 +154,148 @@ static teng_status gather_pieces(tg_group *g, size_t element, const void *in, vo
     return trade(g, in, out);
 }
 
-static teng_status reduce_small(tg_group *g, tg_reduce op, teng_dtype dtype, const void *in, void *out,
-                                int64_t n)
+/* ---- all_reduce of several tensors, as if they lay one behind the other ---- */
+typedef struct row_of {
+    int n;
+    size_t element;
+    const void *const *in;
+    void *const *out;
+    const int64_t *counts;
+    int64_t total;
+} row_of;
+
+/* Goes through the parts of [begin, end) of the row, one a tensor, those that are empty left out. */
+typedef struct cursor {
+    int tensor;
+    int64_t first; /* the tensor's first element in the row */
+} cursor;
+static bool next_part(const row_of *r, int64_t begin, int64_t end, cursor *c, const char **in, char **out,
+                      int64_t *size)
 {
-    const size_t bytes = (size_t)n * (size_t)teng_dtype_size(dtype);
+    for (; c->tensor < r->n; c->first += r->counts[c->tensor++]) {
+        const int64_t last = c->first + r->counts[c->tensor];
+        const int64_t from = begin > c->first ? begin : c->first, to = end < last ? end : last;
+        if (from >= to) continue;
+        *in = (const char *)r->in[c->tensor] + (size_t)(from - c->first) * r->element;
+        *out = (char *)r->out[c->tensor] + (size_t)(from - c->first) * r->element;
+        *size = to - from;
+        c->first += r->counts[c->tensor++];
+        return true;
+    }
+    return false;
+}
+
+/* Few elements: all send all, in one round. */
+static teng_status reduce_small(tg_group *g, tg_reduce op, teng_dtype dtype, const row_of *r)
+{
+    const size_t bytes = (size_t)r->total * r->element;
     const parts p = parts_of(g);
-    char *rows = tg_comm_scratch(g->comm, bytes * (size_t)g->n);
+    char *rows = tg_comm_scratch(g->comm, bytes * (size_t)(g->n + 1)), *own, *sum, *out;
     if (!rows) return TENG_MEMORY;
+    own = rows + (size_t)g->index * bytes;
+    sum = rows + (size_t)g->n * bytes;
+    const char *in;
+    int64_t size;
+    size_t at = 0;
+    for (cursor c = {0, 0}; next_part(r, 0, r->total, &c, &in, &out, &size); at += (size_t)size * r->element)
+        memcpy(own + at, in, (size_t)size * r->element);
     for (int i = 0; i < g->n; i++) {
         p.in_at[i] = 0;
         p.in_bytes[i] = p.out_bytes[i] = bytes;
         p.out_at[i] = bytes * (size_t)i;
     }
-    TG_TRY(trade(g, in, rows));
-    fold_rows(op, dtype, rows, g->n, out, n);
+    TG_TRY(trade(g, own, rows));
+    fold_rows(op, dtype, rows, bytes, g->n, sum, r->total);
+    at = 0;
+    for (cursor c = {0, 0}; next_part(r, 0, r->total, &c, &in, &out, &size); at += (size_t)size * r->element)
+        memcpy(out, sum + at, (size_t)size * r->element);
     return TENG_OK;
 }
 
-static teng_status reduce_block(tg_group *g, tg_reduce op, teng_dtype dtype, const char *in, char *out,
-                                int64_t n)
+static bool add_transfer(tg_comm *c, tg_group *g, int member, bool send, const void *data, size_t bytes)
 {
-    const size_t e = (size_t)teng_dtype_size(dtype);
-    int64_t *begin = g->comm->cuts, *size = begin + g->n;
-    for (int i = 0; i < g->n; i++)
-        tg_mesh_cut(n, g->n, i, &begin[i], &size[i]);
-    char *own = out + (size_t)begin[g->index] * e;
-    TG_TRY(scatter_pieces(g, op, dtype, in, own, begin, size));
-    return gather_pieces(g, e, own, out, begin, size);
+    const tg_transfer t = {g->ranks[member], TG_TAG_COLLECTIVE, send, (void *)(uintptr_t)data, bytes};
+    if (send) c->bytes[g->axes] += bytes;
+    return tg_vec_push(&c->transfers, t);
 }
 
-static teng_status reduce_all(tg_group *g, tg_reduce op, teng_dtype dtype, const void *in, void *out,
-                              int64_t n)
+/* Elements [begin, end) of the row, cut in pieces: each member sums its own, then all get all. */
+static teng_status reduce_block(tg_group *g, tg_reduce op, teng_dtype dtype, const row_of *r, int64_t begin,
+                                int64_t end)
 {
-    const size_t e = (size_t)teng_dtype_size(dtype);
-    if (g->n == 1 || n == 0) {
-        if (in != out) memcpy(out, in, (size_t)n * e);
+    tg_comm *c = g->comm;
+    int64_t *at = c->cuts, *size = at + g->n, n;
+    const char *in;
+    char *out;
+    bool room = true;
+    for (int i = 0; i < g->n; i++) {
+        tg_mesh_cut(end - begin, g->n, i, &at[i], &size[i]);
+        at[i] += begin;
+    }
+    const int64_t mine = at[g->index], last = mine + size[g->index];
+    const size_t row = (size_t)size[g->index] * r->element;
+    char *rows = tg_comm_scratch(c, row * (size_t)g->n + 1);
+    if (!rows) return TENG_MEMORY;
+    c->transfers.len = 0;
+    for (int k = 1; k < g->n; k++) { /* the next rank first: not all to the same one */
+        const int to = (g->index + k) % g->n, from = (g->index - k + g->n) % g->n;
+        for (cursor u = {0, 0}; next_part(r, at[to], at[to] + size[to], &u, &in, &out, &n);)
+            room = room && add_transfer(c, g, to, true, in, (size_t)n * r->element);
+        char *next = rows + (size_t)from * row;
+        for (cursor u = {0, 0}; next_part(r, mine, last, &u, &in, &out, &n); next += (size_t)n * r->element)
+            room = room && add_transfer(c, g, from, false, next, (size_t)n * r->element);
+    }
+    char *next = rows + (size_t)g->index * row;
+    for (cursor u = {0, 0}; next_part(r, mine, last, &u, &in, &out, &n); next += (size_t)n * r->element)
+        memcpy(next, in, (size_t)n * r->element);
+    if (!room) return TENG_MEMORY;
+    TG_TRY(tg_comm_transfer(c, c->transfers.data, (int)c->transfers.len));
+    next = rows;
+    for (cursor u = {0, 0}; next_part(r, mine, last, &u, &in, &out, &n); next += (size_t)n * r->element)
+        fold_rows(op, dtype, next, row, g->n, out, n);
+    c->transfers.len = 0;
+    for (int k = 1; k < g->n; k++) {
+        const int to = (g->index + k) % g->n, from = (g->index - k + g->n) % g->n;
+        for (cursor u = {0, 0}; next_part(r, mine, last, &u, &in, &out, &n);)
+            room = room && add_transfer(c, g, to, true, out, (size_t)n * r->element);
+        for (cursor u = {0, 0}; next_part(r, at[from], at[from] + size[from], &u, &in, &out, &n);)
+            room = room && add_transfer(c, g, from, false, out, (size_t)n * r->element);
+    }
+    return room ? tg_comm_transfer(c, c->transfers.data, (int)c->transfers.len) : TENG_MEMORY;
+}
+
+static teng_status reduce_row(tg_group *g, tg_reduce op, teng_dtype dtype, const row_of *r)
+{
+    if (g->n == 1) {
+        for (int i = 0; i < r->n; i++)
+            if (r->in[i] != r->out[i]) memcpy(r->out[i], r->in[i], (size_t)r->counts[i] * r->element);
         return TENG_OK;
     }
-    if (n <= SMALL) return reduce_small(g, op, dtype, in, out, n);
-    for (int64_t at = 0; at < n; at += BLOCK)
-        TG_TRY(reduce_block(g, op, dtype, (const char *)in + (size_t)at * e, (char *)out + (size_t)at * e,
-                            n - at < BLOCK ? n - at : BLOCK));
+    if (r->total <= SMALL) return r->total ? reduce_small(g, op, dtype, r) : TENG_OK;
+    for (int64_t at = 0; at < r->total; at += BLOCK)
+        TG_TRY(reduce_block(g, op, dtype, r, at, r->total - at < BLOCK ? r->total : at + BLOCK));
     return TENG_OK;
+}
+
+teng_status tg_comm_all_reduce_many(tg_group *g, tg_reduce op, teng_dtype dtype, int n, const void *const *in,
+                                    void *const *out, const int64_t *counts)
+{
+    static const char *const names[] = {"sum", "maximum", "minimum"};
+    char of[32] = "";
+    row_of r = {n, (size_t)teng_dtype_size(dtype), in, out, counts, 0};
+    for (int i = 0; i < n; i++)
+        r.total += counts[i];
+    TG_TRY(want_number(dtype));
+    if (n > 1) snprintf(of, sizeof of, " of %d tensors", n);
+    TG_TRY(tg_comm_enter(g, "all_reduce: %s of %lld %s%s", names[op], (long long)r.total,
+                         teng_dtype_name(dtype), of));
+    return tg_comm_leave(g, reduce_row(g, op, dtype, &r));
 }
 
 teng_status tg_comm_all_reduce(tg_group *g, tg_reduce op, teng_dtype dtype, const void *in, void *out,
                                int64_t n)
 {
-    static const char *const names[] = {"sum", "maximum", "minimum"};
-    TG_TRY(want_number(dtype));
-    TG_TRY(tg_comm_enter(g, "all_reduce: %s of %lld %s", names[op], (long long)n, teng_dtype_name(dtype)));
-    return tg_comm_leave(g, reduce_all(g, op, dtype, in, out, n));
+    return tg_comm_all_reduce_many(g, op, dtype, 1, &in, &out, &n);
 }
 
 /* Where each member's piece begins, in comm->cuts. */
@@ -281,7 +373,10 @@ teng_status tg_comm_barrier(tg_group *g)
 {
     int32_t here = 1;
     TG_TRY(tg_comm_enter(g, "barrier"));
-    return tg_comm_leave(g, reduce_all(g, TG_REDUCE_SUM, TENG_I32, &here, &here, 1));
+    const void *in = &here;
+    void *out = &here;
+    const row_of r = {1, sizeof here, &in, &out, &(const int64_t){1}, 1};
+    return tg_comm_leave(g, reduce_row(g, TG_REDUCE_SUM, TENG_I32, &r));
 }
 
 /* ---- messages: pairs of ranks know of each other, so they are not compared ---- */

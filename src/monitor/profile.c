@@ -40,6 +40,7 @@ void tg_profile_destroy(tg_profile **profile)
     tg_vec_free(&p->rows);
     tg_vec_free(&p->events);
     tg_vec_free(&p->beside);
+    tg_vec_free(&p->communication);
     tg_vec_free(&p->steps);
     tg_strmap_destroy(&p->index);
     tg_arena_destroy(&p->arena);
@@ -81,6 +82,18 @@ void tg_profile_operator(tg_profile *p, int row, double begin, double end)
     if (row < 0) return;
     const tg_profile_event e = {nanoseconds(p, begin), nanoseconds(p, end), p->rows.data[row].part, row};
     if (!tg_vec_push(&p->events, e)) p->failed = true;
+}
+
+void tg_profile_collective(tg_profile *p, int row, double begin, double end, double beside_begin,
+                           double beside_end)
+{
+    if (row < 0) return;
+    tg_profile_operator(p, row, begin, end);
+    p->exposed += end - begin;
+    p->communicated += beside_end > 0 ? beside_end - beside_begin : end - begin;
+    const tg_profile_event e = {nanoseconds(p, beside_begin), nanoseconds(p, beside_end),
+                                p->rows.data[row].part, row};
+    if (beside_end > 0 && !tg_vec_push(&p->communication, e)) p->failed = true;
 }
 
 void tg_profile_host(tg_profile *p, tg_profile_part part, double begin, double end)
@@ -162,7 +175,7 @@ teng_status tg_profile_sum(tg_profile *p)
 }
 
 /* ---- trace.json ---- */
-enum { TRAINS = 1, KEEPS_BOOKS = 2 }; /* thread ids of the trace */
+enum { TRAINS = 1, KEEPS_BOOKS, COMMUNICATES, THREADS }; /* thread ids of the trace */
 
 /* {"ph":"X",…,"cat":…,"name":… without the closing brace. Trace times are microseconds. */
 static void begin_event(tg_strbuf *out, int thread, int64_t begin, int64_t end, const char *category)
@@ -187,13 +200,13 @@ static void put_text(tg_strbuf *out, const char *key, const char *value)
     json_decref(string);
 }
 
-static void put_operator(tg_strbuf *out, const tg_profile *p, const tg_profile_event *e)
+static void put_operator(tg_strbuf *out, int thread, const tg_profile *p, const tg_profile_event *e)
 {
     const tg_profile_row *r = &p->rows.data[e->row];
     const double seconds = seconds_of(e->end - e->begin);
     bool memory;
     const double least = tg_profile_attainable(p, r, &memory);
-    begin_event(out, TRAINS, e->begin, e->end, part_names[r->part]);
+    begin_event(out, thread, e->begin, e->end, part_names[r->part]);
     put_text(out, "name", r->op);
     tg_strbuf_puts(out, ",\"args\":{\"recomputed\":");
     tg_strbuf_puts(out, r->recomputed ? "true" : "false");
@@ -252,11 +265,14 @@ static bool begins_phase(const tg_profile *p, size_t i, size_t first_of_step)
 
 static void put_names(tg_strbuf *out, const tg_profile *p)
 {
-    static const char *const thread[] = {[TRAINS] = "training", [KEEPS_BOOKS] = "books"};
+    static const char *const thread[] = {
+        [TRAINS] = "training", [KEEPS_BOOKS] = "books", [COMMUNICATES] = "communication"};
+    const bool here[] = {
+        [TRAINS] = true, [KEEPS_BOOKS] = p->beside.len > 0, [COMMUNICATES] = p->communication.len > 0};
     tg_strbuf_puts(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
                         "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":\"teng\"}}");
-    for (int t = TRAINS; t <= KEEPS_BOOKS; t++)
-        if (t == TRAINS || p->beside.len)
+    for (int t = TRAINS; t < THREADS; t++)
+        if (here[t])
             tg_strbuf_printf(out,
                              ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":%d,\"name\":\"thread_name\",\"args\":{"
                              "\"name\":\"%s\"}}",
@@ -275,13 +291,15 @@ static void put_events(tg_strbuf *out, const tg_profile *p)
         for (; i < p->events.len && p->events.data[i].begin < step->end; i++) {
             if (begins_phase(p, i, first)) put_phase(out, p, i, step->end);
             if (p->events.data[i].row >= 0)
-                put_operator(out, p, &p->events.data[i]);
+                put_operator(out, TRAINS, p, &p->events.data[i]);
             else
                 put_host(out, TRAINS, &p->events.data[i]);
         }
     }
     for (i = 0; i < p->beside.len; i++)
         put_host(out, KEEPS_BOOKS, &p->beside.data[i]);
+    for (i = 0; i < p->communication.len; i++)
+        put_operator(out, COMMUNICATES, p, &p->communication.data[i]);
     tg_strbuf_puts(out, "\n]}\n");
 }
 
@@ -326,13 +344,14 @@ static json_t *parts_json(const tg_profile *p)
 static teng_status write_sums(const tg_profile *p, const char *path)
 {
     const tg_profile_machine *m = &p->machine;
-    json_t *root =
-        json_pack("{s:i, s:[I,I], s:I, s:f, s:f, s:f, s:o, s:{s:s, s:i, s:f, s:f, s:f}, s:O, s:o}", "version",
-                  1, "steps", (json_int_t)p->first_step, (json_int_t)p->last_step, "steps_measured",
-                  (json_int_t)p->n_steps, "seconds", p->wall, "cpu_seconds", p->cpu_seconds, "beside_seconds",
-                  p->aside, "parts", parts_json(p), "machine", "device", m->device, "threads", m->threads,
-                  "f32_flops_per_s", m->f32_flops, "bf16_flops_per_s", m->bf16_flops, "bytes_per_s",
-                  m->bytes_per_s, "settings", p->settings, "operators", rows_json(p));
+    json_t *root = json_pack(
+        "{s:i, s:[I,I], s:I, s:f, s:f, s:f, s:f, s:f, s:o, s:{s:s, s:i, s:f, s:f, s:f}, s:O, s:o}", "version",
+        1, "steps", (json_int_t)p->first_step, (json_int_t)p->last_step, "steps_measured",
+        (json_int_t)p->n_steps, "seconds", p->wall, "cpu_seconds", p->cpu_seconds, "beside_seconds", p->aside,
+        "communication_seconds", p->communicated, "communication_exposed_seconds", p->exposed, "parts",
+        parts_json(p), "machine", "device", m->device, "threads", m->threads, "f32_flops_per_s", m->f32_flops,
+        "bf16_flops_per_s", m->bf16_flops, "bytes_per_s", m->bytes_per_s, "settings", p->settings,
+        "operators", rows_json(p));
     const teng_status status =
         root ? tg_json_save_file(path, root) : tg_fail(TENG_MEMORY, "%s: out of memory", path);
     json_decref(root);
@@ -387,6 +406,8 @@ static teng_status read_sums(const json_t *root, const char *path, tg_profile *p
     TG_TRY(tg_json_get_real(root, path, "seconds", true, &p->wall));
     TG_TRY(tg_json_get_real(root, path, "cpu_seconds", true, &p->cpu_seconds));
     TG_TRY(tg_json_get_real(root, path, "beside_seconds", true, &p->aside));
+    TG_TRY(tg_json_get_real(root, path, "communication_seconds", false, &p->communicated));
+    TG_TRY(tg_json_get_real(root, path, "communication_exposed_seconds", false, &p->exposed));
     for (int i = 0; i < TG_PROFILE_PARTS; i++)
         TG_TRY(tg_json_get_real(parts, path, part_names[i], true, &p->part[i]));
     TG_TRY(tg_json_get_real(parts, path, "gaps", true, &p->gaps));

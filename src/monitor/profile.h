@@ -61,8 +61,9 @@ typedef struct tg_profile {
     struct tg_strmap *index; /* key → row */
     size_t waiting;          /* event of the step's wait for data */
     TG_VEC(tg_profile_row) rows;
-    TG_VEC(tg_profile_event) events; /* in order; of the thread that trains */
-    TG_VEC(tg_profile_event) beside; /* of the thread that keeps the books of a data sink */
+    TG_VEC(tg_profile_event) events;        /* in order; of the thread that trains */
+    TG_VEC(tg_profile_event) beside;        /* of the thread that keeps the books of a data sink */
+    TG_VEC(tg_profile_event) communication; /* of the thread of communication: collectives beside operators */
     TG_VEC(tg_profile_step) steps;
     tg_profile_machine machine;
     json_t *settings; /* keys of the configuration that the suggestions look at, "context.mode": "graph" */
@@ -71,9 +72,10 @@ typedef struct tg_profile {
     int64_t n_steps, first_step, last_step;
     double wall, cpu_seconds; /* cpu negative: unknown */
     double part[TG_PROFILE_PARTS];
-    double gaps;  /* of wall, what no event covers */
-    double aside; /* seconds of beside */
-    bool failed;  /* memory ran out on the way: what is there is incomplete */
+    double gaps;                  /* of wall, what no event covers */
+    double aside;                 /* seconds of beside */
+    double communicated, exposed; /* seconds of collectives; of these, what computation waited for */
+    bool failed;                  /* memory ran out on the way: what is there is incomplete */
 } tg_profile;
 
 /* machine's text and settings (may be NULL) are copied. NULL when memory is out. */
@@ -86,6 +88,10 @@ int tg_profile_find(const tg_profile *p, const void *key, size_t len);
 int tg_profile_add(tg_profile *p, const void *key, size_t len, const tg_profile_row *row);
 /* Clock seconds. Operators and the host's work of one thread come in order and do not overlap. */
 void tg_profile_operator(tg_profile *p, int row, double begin, double end);
+/* A collective: begin … end as above, the time that the training thread waited for it; beside_begin …
+ * beside_end: when it ran on the thread of communication, 0: it did not. */
+void tg_profile_collective(tg_profile *p, int row, double begin, double end, double beside_begin,
+                           double beside_end);
 void tg_profile_host(tg_profile *p, tg_profile_part part, double begin, double end);
 void tg_profile_beside(tg_profile *p, tg_profile_part part, double begin, double end);
 /* A step begins with waiting for its batch; how long is told before anything else of the step is summed. */

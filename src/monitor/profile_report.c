@@ -343,6 +343,11 @@ static void put_line(tg_strbuf *out, const char *name, double seconds, const tg_
                      percent(seconds, p->wall), *note ? "   " : "", note);
 }
 
+static double hidden_percent(const tg_profile *p)
+{
+    return p->exposed < p->communicated ? percent(p->communicated - p->exposed, p->communicated) : 0;
+}
+
 static void put_split(const tg_profile *p, tg_strbuf *out)
 {
     const double host =
@@ -357,6 +362,11 @@ static void put_split(const tg_profile *p, tg_strbuf *out)
     if (p->aside > 0)
         tg_strbuf_printf(out, "  beside it, on a thread of its own: %.3f ms of metrics and console\n",
                          1e3 * p->aside / (double)p->n_steps);
+    if (p->communicated > 0)
+        tg_strbuf_printf(out,
+                         "  communication: %.3f ms, %.0f %% of it hidden beside operators (parallel.fusion, "
+                         "train.micro_batches)\n",
+                         1e3 * p->communicated / (double)p->n_steps, hidden_percent(p));
     if (p->cpu_seconds < 0) return;
     const double busy = p->cpu_seconds / p->wall;
     tg_strbuf_printf(out, "  threads: %.2f of %d busy on average%s\n", busy, p->machine.threads,
@@ -461,14 +471,16 @@ json_t *tg_profile_report_json(const tg_profile *p)
     for (int i = 0; i < TG_PROFILE_PARTS; i++)
         json_object_set_new(parts, tg_profile_part_name((tg_profile_part)i), json_real(p->part[i] / steps));
     json_object_set_new(parts, "gaps", json_real(p->gaps / steps));
-    json_t *root = json_pack(
-        "{s:[I,I], s:I, s:f, s:f, s:f, s:o, s:{s:s, s:i, s:f, s:f, s:f}, s:o, s:o, s:o}", "steps",
-        (json_int_t)p->first_step, (json_int_t)p->last_step, "steps_measured", (json_int_t)p->n_steps,
-        "step_seconds", p->wall / steps, "peak_seconds", ideal_of(p) / steps, "threads_busy",
-        p->cpu_seconds >= 0 ? p->cpu_seconds / p->wall : -1.0, "parts", parts, "machine", "device", m->device,
-        "threads", m->threads, "f32_flops_per_s", m->f32_flops, "bf16_flops_per_s", m->bf16_flops,
-        "bytes_per_s", m->bytes_per_s, "operators", groups_json(p, &operators, "operator"), "layers",
-        groups_json(p, &layers, "layer"), "losses", losses_json(p));
+    json_t *root =
+        json_pack("{s:[I,I], s:I, s:f, s:f, s:f, s:f, s:f, s:o, s:{s:s, s:i, s:f, s:f, s:f}, s:o, s:o, s:o}",
+                  "steps", (json_int_t)p->first_step, (json_int_t)p->last_step, "steps_measured",
+                  (json_int_t)p->n_steps, "step_seconds", p->wall / steps, "peak_seconds",
+                  ideal_of(p) / steps, "threads_busy", p->cpu_seconds >= 0 ? p->cpu_seconds / p->wall : -1.0,
+                  "communication_seconds", p->communicated / steps, "communication_hidden_share",
+                  hidden_percent(p) / 100, "parts", parts, "machine", "device", m->device, "threads",
+                  m->threads, "f32_flops_per_s", m->f32_flops, "bf16_flops_per_s", m->bf16_flops,
+                  "bytes_per_s", m->bytes_per_s, "operators", groups_json(p, &operators, "operator"),
+                  "layers", groups_json(p, &layers, "layer"), "losses", losses_json(p));
     char hint[256];
     hint_of(p, hint, sizeof hint);
     if (root && *hint) json_object_set_new(root, "hint", json_string(hint));

@@ -382,6 +382,7 @@ teng_status tg_parallel_apply(tg_graph *global, const tg_parallel_options *optio
         for (int a = 0; a < TG_AXES; a++)
             if (a != TG_AXIS_PIPELINE && options->mesh.size[a] > 1) p.split_axes |= 1u << a;
         status = p.split_axes ? apply(&p) : as_it_is(&p);
+        if (status == TENG_OK && options->fusion) status = par_fuse(p.g, options->fusion, made);
     }
     for (size_t i = 0; i < p.values.len; i++)
         for (par_copy *c = p.values.data[i].copies, *next; c; c = next) {

@@ -109,7 +109,10 @@ static void node_ran(void *user, const tg_node_run *r)
     const key_bytes key = key_of(r);
     int row = tg_profile_find(p, key.data, key.len);
     if (row < 0) row = new_row(p, r, &key);
-    tg_profile_operator(p, row, r->begin, r->end);
+    if (r->call->op->traits & TENG_OP_COMMUNICATES)
+        tg_profile_collective(p, row, r->begin, r->end, r->beside_begin, r->beside_end);
+    else
+        tg_profile_operator(p, row, r->begin, r->end);
 }
 
 /* ---- life ---- */

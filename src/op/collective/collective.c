@@ -89,7 +89,13 @@ static teng_status infer_reduce(teng_op_call *call)
 {
     const tg_all_reduce_attr *a = call->attr;
     TG_TRY(want_group(a->axes, a->parts));
-    call->out[0] = call->in[0];
+    for (int i = 0; i < call->n_in; i++) {
+        call->out[i] = call->in[i];
+        if (call->in[i].dtype != call->in[0].dtype)
+            return tg_fail(TENG_INVALID, "input 0 is %s and input %d is %s; they must be of one dtype",
+                           teng_dtype_name(call->in[0].dtype), i, teng_dtype_name(call->in[i].dtype));
+    }
+    call->n_out = call->n_in;
     return TENG_OK;
 }
 
@@ -184,7 +190,8 @@ static teng_status infer_to_all(teng_op_call *call)
 /* An addition an element of a sum; all else only moves. */
 static void cost_sum(const teng_op_call *call, teng_cost *c)
 {
-    c->flops = (double)tg_desc_numel(&call->out[0]);
+    for (int o = 0; o < call->n_out; o++)
+        c->flops += (double)tg_desc_numel(&call->out[o]);
 }
 static void cost_move(const teng_op_call *call, teng_cost *c)
 {
@@ -207,14 +214,18 @@ static teng_status group_of(int64_t axes, int64_t parts, tg_group **out)
 
 static teng_status run_reduce(const teng_kernel_args *args)
 {
-    const tg_all_reduce_attr *a = args->call->attr;
-    const teng_desc *x = &args->call->in[0];
+    const teng_op_call *call = args->call;
+    const tg_all_reduce_attr *a = call->attr;
+    int64_t counts[TENG_MAX_OUT];
     tg_group *g;
     TG_TRY(group_of(a->axes, a->parts, &g));
-    if (g)
-        return tg_comm_all_reduce(g, (tg_reduce)a->op, x->dtype, args->in[0], args->out[0], tg_desc_numel(x));
-    if (args->out[0] != args->in[0]) memcpy(args->out[0], args->in[0], tg_desc_bytes(x));
-    return TENG_OK;
+    for (int i = 0; i < call->n_in; i++) {
+        counts[i] = tg_desc_numel(&call->in[i]);
+        if (!g && args->out[i] != args->in[i]) memcpy(args->out[i], args->in[i], tg_desc_bytes(&call->in[i]));
+    }
+    return g ? tg_comm_all_reduce_many(g, (tg_reduce)a->op, call->in[0].dtype, call->n_in, args->in,
+                                       args->out, counts)
+             : TENG_OK;
 }
 
 typedef struct layout { /* whole: [outer][total][inner] */
@@ -384,14 +395,18 @@ TABLE(into, {"pairwise", NULL, NULL, run_into, NULL});
 const teng_op_spec tg_op_all_reduce = {
     .name = "all_reduce",
     .doc = "y = the sum over the ranks along axes of their x (or maximum, minimum), in the order of the "
-           "ranks; 16-bit values are summed in f32.",
+           "ranks; 16-bit values are summed in f32. Several inputs of one dtype travel together, each to its "
+           "own output.",
     .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
+    .max_in = TENG_MAX_OUT,
+    .n_out = -1,
     .attr_size = sizeof(tg_all_reduce_attr),
     .attrs = reduce_fields,
     .traits = TENG_OP_COMMUNICATES,
-    .inplace = {1},
+    .inplace = {1u << 0,  1u << 1,  1u << 2,  1u << 3,  1u << 4,  1u << 5,  1u << 6,  1u << 7,
+                1u << 8,  1u << 9,  1u << 10, 1u << 11, 1u << 12, 1u << 13, 1u << 14, 1u << 15,
+                1u << 16, 1u << 17, 1u << 18, 1u << 19, 1u << 20, 1u << 21, 1u << 22, 1u << 23,
+                1u << 24, 1u << 25, 1u << 26, 1u << 27, 1u << 28, 1u << 29, 1u << 30, 1u << 31},
     .infer = infer_reduce,
     .no_grad = AFTER,
     .no_place = AFTER,

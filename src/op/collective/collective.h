@@ -9,7 +9,7 @@
 #include "comm/comm.h"
 #include "teng/operator.h"
 
-/* all_reduce: y = the sum (or maximum) of the ranks' x. */
+/* all_reduce: y = the sum (or maximum) of the ranks' x; of several inputs at once, up to TENG_MAX_OUT. */
 typedef struct tg_all_reduce_attr {
     int64_t axes;  /* a tg_axis_set */
     int64_t parts; /* ranks in the group */

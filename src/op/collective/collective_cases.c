@@ -5,6 +5,13 @@
 
 #include <string.h>
 
+static teng_status each(const teng_op_call *call, const double *const *in, double *const *out)
+{
+    for (int i = 0; i < call->n_in; i++)
+        memcpy(out[i], in[i], sizeof(double) * (size_t)tg_desc_numel(&call->in[i]));
+    return TENG_OK;
+}
+
 static teng_status reference(const teng_op_call *call, const double *const *in, double *const *out)
 {
     memcpy(out[0], in[call->n_in - 1], sizeof(double) * (size_t)tg_desc_numel(&call->in[call->n_in - 1]));
@@ -14,6 +21,7 @@ static teng_status reference(const teng_op_call *call, const double *const *in, 
 static const teng_op_case reduces[] = {
     {"sum", &(tg_all_reduce_attr){2, 1, 0}, 1, {TG_X(2, 3, 7)}},
     {"maximum", &(tg_all_reduce_attr){16, 1, 1}, 1, {TG_X(1, 5)}},
+    {"many", &(tg_all_reduce_attr){2, 1, 0}, 3, {TG_X(2, 3, 7), TG_X(1, 1), TG_X(3, 2, 2, 9)}},
 };
 static const teng_op_case pieces[] = {
     {"first", &(tg_pieces_attr){2, 1, 0, 0, 4}, 1, {TG_X(2, 4, 3)}},
@@ -30,7 +38,8 @@ static const teng_op_case into[] = {
 #define CASES(name, from)                                                                                    \
     const teng_op_cases tg_cases_##name = {                                                                  \
         .op = #name, .list = from, .n = TG_COUNT(from), .reference = reference, .dtypes = TG_ALL_FLOATS}
-CASES(all_reduce, reduces);
+const teng_op_cases tg_cases_all_reduce = {
+    .op = "all_reduce", .list = reduces, .n = TG_COUNT(reduces), .reference = each, .dtypes = TG_ALL_FLOATS};
 CASES(all_gather, pieces);
 CASES(reduce_scatter, pieces);
 CASES(all_to_all, to_all);
