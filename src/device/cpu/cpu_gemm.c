@@ -302,6 +302,15 @@ static void place_copies(tg_gemm_plan *plan)
         }
 }
 
+static dnnl_status_t add_scratchpad(tg_gemm_plan *plan, dnnl_primitive_desc_t pd)
+{
+    dnnl_exec_arg_t *arg = &plan->args[plan->n_args];
+    arg->arg = DNNL_ARG_SCRATCHPAD;
+    const dnnl_status_t status = tg_dnnl_scratchpad(engine, pd, &arg->memory, &plan->pad_bytes);
+    if (status == dnnl_success) plan->n_args++;
+    return status;
+}
+
 static dnnl_status_t build(const tg_gemm_spec *s, tg_gemm_plan *plan)
 {
     bool batched = s->batch > 1, rows_of_a = false;
@@ -330,12 +339,7 @@ static dnnl_status_t build(const tg_gemm_spec *s, tg_gemm_plan *plan)
     if (status == dnnl_success)
         status = copied ? add_copy(plan, pd, ARG_B, &stored[ARG_B]) : add_arg(plan, DNNL_ARG_WEIGHTS, &v[1]);
     if (status == dnnl_success) status = add_arg(plan, DNNL_ARG_DST, &v[2]);
-    if (status == dnnl_success) {
-        dnnl_exec_arg_t *arg = &plan->args[plan->n_args];
-        arg->arg = DNNL_ARG_SCRATCHPAD;
-        status = tg_dnnl_scratchpad(engine, pd, &arg->memory, &plan->pad_bytes);
-        if (status == dnnl_success) plan->n_args++;
-    }
+    if (status == dnnl_success) status = add_scratchpad(plan, pd);
     if (status == dnnl_success && s->bias) status = add_arg(plan, DNNL_ARG_BIAS, &bias);
     if (status == dnnl_success) status = dnnl_primitive_create(&plan->product, pd);
     if (status == dnnl_success) status = dnnl_stream_create(&plan->stream, engine, dnnl_stream_default_flags);
