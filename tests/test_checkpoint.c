@@ -346,7 +346,8 @@ static void foreign_state(void **state)
     (void)state;
     assert_ok(save(10, 0));
     edit_state("\"version\": 1", "\"version\": 3");
-    assert_error(tg_ckpt_verify(in_root("step-00000010")), TENG_UNSUPPORTED, "version is 3|reads versions 1 and 2");
+    assert_error(tg_ckpt_verify(in_root("step-00000010")), TENG_UNSUPPORTED,
+                 "version is 3|reads versions 1 and 2");
     edit_state("\"version\": 3", "\"version\": 1");
     assert_latest(10);
     edit_state("10000", "10001");
