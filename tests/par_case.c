@@ -36,7 +36,7 @@ static void check(bool ok)
 tg_graph *par_case_graph(const par_case *c, teng_cell *lm)
 {
     const tg_param_info *infos;
-    size_t n;
+    size_t n = 0;
     check(tg_op_register_builtin() == TENG_OK && tg_nn_params(lm, &infos, &n) == TENG_OK);
     tg_graph *g = tg_graph_create("train");
     const teng_desc batch = batch_desc(c), scalar = tg_desc_make(TENG_F32, 0, NULL);

@@ -207,10 +207,10 @@ const tg_st_tensor *tg_ckpt_at(const tg_ckpt *ck, const char *name, size_t i)
     return g ? tg_pieces_at(g->tensors, i) : NULL;
 }
 
-const tg_st_tensor *tg_ckpt_find(const tg_ckpt *ck, const char *name, const char *tensor)
+const tg_st_tensor *tg_ckpt_find(const tg_ckpt *ck, const char *group, const char *name)
 {
-    const group_files *g = find_group(ck, name, strlen(name));
-    return g ? tg_pieces_find(g->tensors, tensor) : NULL;
+    const group_files *g = find_group(ck, group, strlen(group));
+    return g ? tg_pieces_find(g->tensors, name) : NULL;
 }
 
 teng_status tg_ckpt_load(const tg_ckpt *ck, const char *group, const char *name, const teng_desc *want,
