@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { THREADS = 3, DEPTH = 8 };
+enum { THREADS = 4, DEPTH = 8 }; /* ids from 1: training, books, communication */
 
 typedef struct open_event {
     long long end;

@@ -91,9 +91,11 @@ static teng_status infer_reduce(teng_op_call *call)
     TG_TRY(want_group(a->axes, a->parts));
     for (int i = 0; i < call->n_in; i++) {
         call->out[i] = call->in[i];
-        if (call->in[i].dtype != call->in[0].dtype)
+        if (call->in[i].dtype != call->in[0].dtype) {
+            char first[TG_DESC_TEXT], other[TG_DESC_TEXT];
             return tg_fail(TENG_INVALID, "input 0 is %s and input %d is %s; they must be of one dtype",
-                           teng_dtype_name(call->in[0].dtype), i, teng_dtype_name(call->in[i].dtype));
+                           tg_desc_text(first, &call->in[0]), i, tg_desc_text(other, &call->in[i]));
+        }
     }
     call->n_out = call->n_in;
     return TENG_OK;
