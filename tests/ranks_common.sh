@@ -1,13 +1,10 @@
 # Read (".") by the tests of runs on several ranks, after cli_common.sh. Tiny models, one thread a rank; skipped (77)
 # where there is no mpirun or teng was built without MPI.
-export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # of MPI's own libraries
 command -v mpirun >/dev/null 2>&1 || {
     echo 'skipped: no mpirun on the PATH'
     exit 77
 }
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_vader_single_copy_mechanism=none
-export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
+. "$(dirname "$0")/mpi_env.sh"
 cd "$scratch"
 
 # config FAMILY: the file FAMILY.yaml of a model of that family, 20 steps long.

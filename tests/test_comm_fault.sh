@@ -1,7 +1,6 @@
 #!/bin/sh
 # test_comm_fault.sh COMM_FAULT: ranks that die, hang, leave or differ. The others name them and what they did, soon,
 # and the job ends with an error.
-export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # of MPI's own libraries
 set -u
 fault=$1
 run=$(dirname "$0")/mpi_run.sh

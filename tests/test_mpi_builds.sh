@@ -1,7 +1,6 @@
 #!/bin/sh
 # test_mpi_builds.sh SOURCE WORK: communication built with each MPI that is installed (Open MPI and MPICH may stand side
 # by side) and without any: its tests pass with each, and what was built for one says so under the launcher of another.
-export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # of MPI's own libraries
 set -eu
 source=$1
 work=$2

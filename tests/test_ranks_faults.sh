@@ -1,6 +1,5 @@
 # What ranks refuse before the first step, and what happens when one of them fails, is stopped or is killed.
 # test_ranks_faults.sh TENG SOURCE_DIR
-export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # of MPI's own libraries
 set -eu
 . "$(dirname "$0")/cli_common.sh"
 source=$2
