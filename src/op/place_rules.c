@@ -1,6 +1,8 @@
 /* Placement rules that many operators share; see place_rules.h. */
 #include "op/place_rules.h"
 
+#include "mesh/mesh.h"
+
 #include <string.h>
 
 #define MAX_IN 16
@@ -44,4 +46,13 @@ void tg_place_rows(const teng_op_call *call, teng_place_rules *rules, int rows_o
             out[o] = (teng_place)(out_rows >> o & 1u ? d : TENG_PARTIAL);
         teng_place_add(rules, in, out);
     }
+}
+
+int64_t tg_place_cut_vocabulary(int64_t vocab, int64_t parts, int64_t index, int64_t *begin, int64_t *total)
+{
+    int64_t first, size;
+    tg_mesh_cut(vocab, parts, index, &first, &size);
+    if (!*total) *total = vocab;
+    *begin += first;
+    return size;
 }

@@ -16,4 +16,8 @@ void tg_place_linear(const teng_op_call *call, teng_place_rules *rules, uint32_t
 void tg_place_rows(const teng_op_call *call, teng_place_rules *rules, int rows_of, uint32_t in_rows,
                    uint32_t out_rows);
 
+/* The localize of what holds rows begin, begin + 1, … of a vocabulary of `total` (0: all of it): piece
+ * `index` of `parts` of those `vocab` rows. Returns how many it has. */
+int64_t tg_place_cut_vocabulary(int64_t vocab, int64_t parts, int64_t index, int64_t *begin, int64_t *total);
+
 #endif

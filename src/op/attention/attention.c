@@ -51,23 +51,23 @@ teng_status tg_attention_infer_inputs(const teng_op_call *call)
     return TENG_OK;
 }
 
-teng_desc tg_attention_lse_desc(const teng_desc *q)
+static teng_desc lse_desc(const teng_desc *q)
 {
     return tg_desc_make(TENG_F32, 3, (int64_t[]){q->dims[0], q->dims[2], q->dims[1]});
 }
 
-static teng_status infer(teng_op_call *call)
+teng_status tg_attention_infer(teng_op_call *call)
 {
     TG_TRY(tg_attention_infer_inputs(call));
     call->out[0] = call->in[0];
-    call->out[1] = tg_attention_lse_desc(&call->in[0]);
+    call->out[1] = lse_desc(&call->in[0]);
     return TENG_OK;
 }
 
-static teng_status infer_grad(teng_op_call *call)
+teng_status tg_attention_infer_grad(teng_op_call *call)
 {
     TG_TRY(tg_attention_infer_inputs(call));
-    const teng_desc lse = tg_attention_lse_desc(&call->in[0]);
+    const teng_desc lse = lse_desc(&call->in[0]);
     TG_TRY(tg_want_like(call, 3, "y", 0, "q"));
     TG_TRY(tg_want_dtype(call, 4, "lse", TENG_F32));
     TG_TRY(tg_want_dims(call, 4, "lse", &lse, "q as [B, H, T]"));
@@ -181,7 +181,7 @@ const teng_op_spec tg_op_attention = {
     .n_out = 2,
     .attr_size = sizeof(teng_attention_options),
     .attrs = fields,
-    .infer = infer,
+    .infer = tg_attention_infer,
     .grad = grad,
     .grad_in = 7,
     .grad_out = 3,
@@ -223,7 +223,7 @@ const teng_op_spec tg_op_attention_grad = {
     .n_out = 3,
     .attr_size = sizeof(teng_attention_options),
     .attrs = fields,
-    .infer = infer_grad,
+    .infer = tg_attention_infer_grad,
     .no_grad = "second derivatives are not provided",
     .place = place_grad,
     .cost = cost_grad,

@@ -44,9 +44,10 @@ static inline tg_attention_sizes tg_cached_attention_sizes(const teng_op_call *c
     return s;
 }
 
-/* Checks q, k, v and the options. */
+/* Checks q, k, v and the options; with the outputs y and lse; of the gradient, dq, dk and dv. */
 teng_status tg_attention_infer_inputs(const teng_op_call *call);
-teng_desc tg_attention_lse_desc(const teng_desc *q);
+teng_status tg_attention_infer(teng_op_call *call);
+teng_status tg_attention_infer_grad(teng_op_call *call);
 
 /* Query t sees keys first … last; none when last < first. Neither decreases with t. */
 static inline int64_t tg_attention_last(const tg_attention_sizes *s, int64_t t)

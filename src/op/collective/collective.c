@@ -128,20 +128,23 @@ static teng_status infer_gather(teng_op_call *call)
     return TENG_OK;
 }
 
-static teng_status infer_scatter(teng_op_call *call)
+/* The output: this rank's piece of x along dim, whose size there is named `total`. */
+static teng_status cut_output(teng_op_call *call, const tg_pieces_attr *a, const char *total)
 {
-    const tg_pieces_attr *a = call->attr;
+    char text[TG_DESC_TEXT];
     int64_t begin;
     call->out[0] = call->in[0];
     if (a->dim >= 0 && a->dim < call->in[0].ndim && a->parts > 0 && a->total >= 0)
         tg_mesh_cut(a->total, a->parts, a->index, &begin, &call->out[0].dims[a->dim]);
     TG_TRY(want_piece(a, &call->out[0], "y"));
-    if (call->in[0].dims[a->dim] != a->total) {
-        char text[TG_DESC_TEXT];
-        return tg_fail(TENG_INVALID, "x is %s; its dimension %lld must have total = %lld elements",
-                       tg_desc_text(text, &call->in[0]), (long long)a->dim, (long long)a->total);
-    }
-    return TENG_OK;
+    if (call->in[0].dims[a->dim] == a->total) return TENG_OK;
+    return tg_fail(TENG_INVALID, "x is %s; its dimension %lld must have %s = %lld elements",
+                   tg_desc_text(text, &call->in[0]), (long long)a->dim, total, (long long)a->total);
+}
+
+static teng_status infer_scatter(teng_op_call *call)
+{
+    return cut_output(call, call->attr, "total");
 }
 
 static teng_status infer_into(teng_op_call *call)
@@ -172,19 +175,11 @@ static teng_status infer_to_all(teng_op_call *call)
 {
     const tg_all_to_all_attr *a = call->attr;
     const tg_pieces_attr from = from_of(a), to = to_of(a);
-    int64_t begin;
-    char text[TG_DESC_TEXT];
     if (a->from_dim == a->to_dim)
         return tg_fail(TENG_INVALID, "from_dim and to_dim are both %lld; they must differ",
                        (long long)a->to_dim);
     TG_TRY(want_piece(&from, &call->in[0], "x"));
-    call->out[0] = call->in[0];
-    if (a->to_dim >= 0 && a->to_dim < call->in[0].ndim && a->to_total >= 0)
-        tg_mesh_cut(a->to_total, a->parts, a->index, &begin, &call->out[0].dims[a->to_dim]);
-    TG_TRY(want_piece(&to, &call->out[0], "y"));
-    if (call->in[0].dims[a->to_dim] != a->to_total)
-        return tg_fail(TENG_INVALID, "x is %s; its dimension %lld must have to_total = %lld elements",
-                       tg_desc_text(text, &call->in[0]), (long long)a->to_dim, (long long)a->to_total);
+    TG_TRY(cut_output(call, &to, "to_total"));
     call->out[0].dims[a->from_dim] = a->from_total;
     return TENG_OK;
 }
@@ -201,8 +196,7 @@ static void cost_move(const teng_op_call *call, teng_cost *c)
 }
 
 /* ---- running ---- */
-/* NULL and no error: this rank is the group. */
-static teng_status group_of(int64_t axes, int64_t parts, tg_group **out)
+teng_status tg_collective_group(int64_t axes, int64_t parts, tg_group **out)
 {
     *out = NULL;
     if (parts == 1) return TENG_OK;
@@ -214,13 +208,19 @@ static teng_status group_of(int64_t axes, int64_t parts, tg_group **out)
     return TENG_OK;
 }
 
+static teng_status copy_alone(const teng_kernel_args *args)
+{
+    memcpy(args->out[0], args->in[0], tg_desc_bytes(&args->call->in[0]));
+    return TENG_OK;
+}
+
 static teng_status run_reduce(const teng_kernel_args *args)
 {
     const teng_op_call *call = args->call;
     const tg_all_reduce_attr *a = call->attr;
     int64_t counts[TENG_MAX_OUT];
     tg_group *g;
-    TG_TRY(group_of(a->axes, a->parts, &g));
+    TG_TRY(tg_collective_group(a->axes, a->parts, &g));
     for (int i = 0; i < call->n_in; i++) {
         counts[i] = tg_desc_numel(&call->in[i]);
         if (!g && args->out[i] != args->in[i]) memcpy(args->out[i], args->in[i], tg_desc_bytes(&call->in[i]));
@@ -260,16 +260,24 @@ static void interleave(const tg_pieces_attr *a, const layout *l, char *whole, ch
 }
 
 enum { STACK = 64 };
-static teng_status counts_of(const tg_pieces_attr *a, const layout *l, int64_t *stack, int64_t **counts)
+typedef struct counts { /* elements of each rank's piece */
+    int64_t *of, stack[STACK];
+} counts;
+static teng_status counts_make(counts *c, const tg_pieces_attr *a, const layout *l)
 {
     int64_t begin;
-    *counts = a->parts > STACK ? tg_alloc(sizeof **counts * (size_t)a->parts) : stack;
-    if (!*counts) return TENG_MEMORY;
+    c->of = a->parts > STACK ? tg_alloc(sizeof *c->of * (size_t)a->parts) : c->stack;
+    if (!c->of) return TENG_MEMORY;
     for (int64_t i = 0; i < a->parts; i++) {
-        tg_mesh_cut(a->total, a->parts, i, &begin, &(*counts)[i]);
-        (*counts)[i] *= l->outer * l->inner;
+        tg_mesh_cut(a->total, a->parts, i, &begin, &c->of[i]);
+        c->of[i] *= l->outer * l->inner;
     }
     return TENG_OK;
+}
+
+static void counts_free(counts *c)
+{
+    if (c->of != c->stack) tg_free(c->of);
 }
 
 static teng_status run_gather(const teng_kernel_args *args)
@@ -277,18 +285,15 @@ static teng_status run_gather(const teng_kernel_args *args)
     const tg_pieces_attr *a = args->call->attr;
     const teng_desc *x = &args->call->in[0];
     const layout l = layout_of(a, x);
-    int64_t stack[STACK], *counts;
+    counts c;
     tg_group *g;
-    TG_TRY(group_of(a->axes, a->parts, &g));
-    if (!g) {
-        memcpy(args->out[0], args->in[0], tg_desc_bytes(x));
-        return TENG_OK;
-    }
-    TG_TRY(counts_of(a, &l, stack, &counts));
+    TG_TRY(tg_collective_group(a->axes, a->parts, &g));
+    if (!g) return copy_alone(args);
+    TG_TRY(counts_make(&c, a, &l));
     char *to = l.outer > 1 ? args->workspace : args->out[0];
-    const teng_status status = tg_comm_all_gather(g, x->dtype, args->in[0], to, counts);
+    const teng_status status = tg_comm_all_gather(g, x->dtype, args->in[0], to, c.of);
     if (status == TENG_OK && l.outer > 1) interleave(a, &l, args->out[0], args->workspace, true);
-    if (counts != stack) tg_free(counts);
+    counts_free(&c);
     return status;
 }
 
@@ -297,40 +302,37 @@ static teng_status run_scatter(const teng_kernel_args *args)
     const tg_pieces_attr *a = args->call->attr;
     const teng_desc *x = &args->call->in[0];
     const layout l = layout_of(a, x);
-    int64_t stack[STACK], *counts;
+    counts c;
     tg_group *g;
-    TG_TRY(group_of(a->axes, a->parts, &g));
-    if (!g) {
-        memcpy(args->out[0], args->in[0], tg_desc_bytes(x));
-        return TENG_OK;
-    }
-    TG_TRY(counts_of(a, &l, stack, &counts));
+    TG_TRY(tg_collective_group(a->axes, a->parts, &g));
+    if (!g) return copy_alone(args);
+    TG_TRY(counts_make(&c, a, &l));
     const void *from = args->in[0];
     if (l.outer > 1) {
         interleave(a, &l, (char *)(uintptr_t)args->in[0], args->workspace, false);
         from = args->workspace;
     }
-    const teng_status status = tg_comm_reduce_scatter(g, x->dtype, from, args->out[0], counts);
-    if (counts != stack) tg_free(counts);
+    const teng_status status = tg_comm_reduce_scatter(g, x->dtype, from, args->out[0], c.of);
+    counts_free(&c);
     return status;
 }
 
+/* Of one rank alone the piece is the whole. */
 static teng_status run_into(const teng_kernel_args *args)
 {
     const tg_pieces_attr *a = args->call->attr;
     const teng_desc *piece = &args->call->in[1];
     const layout l = layout_of(a, piece);
-    int64_t stack[STACK], *counts, begin, size;
+    counts c;
     tg_group *g;
-    TG_TRY(group_of(a->axes, a->parts, &g));
-    tg_mesh_cut(a->total, a->parts, a->index, &begin, &size);
+    TG_TRY(tg_collective_group(a->axes, a->parts, &g));
     if (!g) {
-        memcpy((char *)args->out[0] + (size_t)begin * l.row, args->in[1], tg_desc_bytes(piece));
+        memcpy(args->out[0], args->in[1], tg_desc_bytes(piece));
         return TENG_OK;
     }
-    TG_TRY(counts_of(a, &l, stack, &counts));
-    const teng_status status = tg_comm_all_gather(g, piece->dtype, args->in[1], args->out[0], counts);
-    if (counts != stack) tg_free(counts);
+    TG_TRY(counts_make(&c, a, &l));
+    const teng_status status = tg_comm_all_gather(g, piece->dtype, args->in[1], args->out[0], c.of);
+    counts_free(&c);
     return status;
 }
 
@@ -341,13 +343,10 @@ static teng_status run_to_all(const teng_kernel_args *args)
     const tg_pieces_attr from = from_of(a), to = to_of(a);
     const teng_desc *x = &args->call->in[0], *y = &args->call->out[0];
     const layout out = layout_of(&to, x), in = layout_of(&from, y);
-    int64_t stack[2][STACK], *send = NULL, *receive = NULL;
+    counts send, receive;
     tg_group *g;
-    TG_TRY(group_of(a->axes, a->parts, &g));
-    if (!g) {
-        memcpy(args->out[0], args->in[0], tg_desc_bytes(x));
-        return TENG_OK;
-    }
+    TG_TRY(tg_collective_group(a->axes, a->parts, &g));
+    if (!g) return copy_alone(args);
     char *packed = args->workspace, *arrived = in.outer > 1 ? packed : args->out[0];
     const void *parts = args->in[0];
     if (out.outer > 1) {
@@ -355,12 +354,13 @@ static teng_status run_to_all(const teng_kernel_args *args)
         parts = packed;
         if (in.outer > 1) arrived += tg_desc_bytes(x);
     }
-    teng_status status = counts_of(&to, &out, stack[0], &send);
-    if (status == TENG_OK) status = counts_of(&from, &in, stack[1], &receive);
-    if (status == TENG_OK) status = tg_comm_all_to_all(g, x->dtype, parts, send, arrived, receive);
+    teng_status status = counts_make(&send, &to, &out);
+    if (status != TENG_OK) return status;
+    status = counts_make(&receive, &from, &in);
+    if (status == TENG_OK) status = tg_comm_all_to_all(g, x->dtype, parts, send.of, arrived, receive.of);
     if (status == TENG_OK && in.outer > 1) interleave(&from, &in, args->out[0], arrived, true);
-    if (send != stack[0]) tg_free(send);
-    if (receive != stack[1]) tg_free(receive);
+    counts_free(&send);
+    counts_free(&receive);
     return status;
 }
 

@@ -31,4 +31,8 @@ typedef struct tg_all_to_all_attr {
     int64_t from_total, to_total;
 } tg_all_to_all_attr;
 
+/* The ranks along axes, of whom a plan said that there are `parts`; NULL and no error with one: this rank is
+ * all. */
+teng_status tg_collective_group(int64_t axes, int64_t parts, tg_group **out);
+
 #endif

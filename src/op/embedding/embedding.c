@@ -1,9 +1,9 @@
 /* embedding: rows of a table chosen by ids; embedding_grad: the rows of dy added up by id. */
 #include "op/embedding/embedding.h"
 
-#include "mesh/mesh.h"
 #include "op/cpu_kernel.h"
 #include "op/op_list.h"
+#include "op/place_rules.h"
 #include "op/want.h"
 #include "teng/ops.h"
 
@@ -87,21 +87,13 @@ static void place(const teng_op_call *call, teng_place_rules *rules)
     teng_place_add(rules, (teng_place[]){0, R}, &(teng_place){P}); /* a piece of the vocabulary */
 }
 
-/* Of a piece, or the whole, piece `index` of `parts`. */
-static int64_t cut_piece(tg_embedding_attr *piece, int64_t vocab, int64_t parts, int64_t index)
-{
-    int64_t begin, size;
-    tg_mesh_cut(vocab, parts, index, &begin, &size);
-    if (!piece->total) piece->total = vocab;
-    piece->begin += begin;
-    return size;
-}
-
 static void localize(const teng_op_call *call, const teng_place *in, const teng_place *out, int64_t parts,
                      int64_t index, void *attr)
 {
+    tg_embedding_attr *a = attr;
     (void)out;
-    if (in[0] == 0 && in[1] == TENG_REPLICATED) cut_piece(attr, call->in[0].dims[0], parts, index);
+    if (in[0] == 0 && in[1] == TENG_REPLICATED)
+        tg_place_cut_vocabulary(call->in[0].dims[0], parts, index, &a->begin, &a->total);
 }
 
 static void place_grad(const teng_op_call *call, teng_place_rules *rules)
@@ -120,7 +112,8 @@ static void localize_grad(const teng_op_call *call, const teng_place *in, const 
 {
     tg_embedding_grad_attr *a = attr;
     (void)call;
-    if (out[0] == 0 && in[1] == TENG_REPLICATED) a->vocab = cut_piece(&a->piece, a->vocab, parts, index);
+    if (out[0] == 0 && in[1] == TENG_REPLICATED)
+        a->vocab = tg_place_cut_vocabulary(a->vocab, parts, index, &a->piece.begin, &a->piece.total);
 }
 
 static void cost(const teng_op_call *call, teng_cost *c)

@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "comm/comm.h"
+#include "op/collective/collective.h"
 #include "op/op_list.h"
 #include "op/want.h"
 
@@ -122,13 +123,7 @@ static teng_status begin(const teng_kernel_args *args, int64_t most, exchange *x
     if (sum > most)
         return tg_fail(TENG_INVALID, "counts sum to %lld, there are %lld rows", (long long)sum,
                        (long long)most);
-    if (x->parts == 1) return TENG_OK;
-    x->group = tg_comm_along(tg_comm_current(), (tg_axis_set)a->axes);
-    if (!x->group) return teng_error_status();
-    if (tg_group_size(x->group) != x->parts)
-        return tg_fail(TENG_STATE, "planned for %lld ranks, the group has %d", (long long)x->parts,
-                       tg_group_size(x->group));
-    return TENG_OK;
+    return tg_collective_group(a->axes, x->parts, &x->group);
 }
 
 /* there[] from what each rank sends; an error when they are more rows than there is room for. */

@@ -9,7 +9,6 @@
 #include "op/linear_cross_entropy/linear_cross_entropy.h"
 
 #include "graph/graph.h"
-#include "mesh/mesh.h"
 #include "op/cpu_kernel.h"
 #include "op/op_list.h"
 #include "op/place_rules.h"
@@ -123,12 +122,8 @@ static void localize_grad(const teng_op_call *call, const teng_place *in, const 
                           int64_t parts, int64_t index, void *attr)
 {
     tg_linear_ce_attr *a = attr;
-    int64_t begin, size;
     (void)out;
-    if (in[1] != 0) return;
-    tg_mesh_cut(call->in[1].dims[0], parts, index, &begin, &size);
-    if (!a->total) a->total = call->in[1].dims[0];
-    a->begin += begin;
+    if (in[1] == 0) tg_place_cut_vocabulary(call->in[1].dims[0], parts, index, &a->begin, &a->total);
 }
 
 static double product(const teng_op_call *call)

@@ -4,7 +4,6 @@
  * mean). They are put into graphs after differentiation, with linear_cross_entropy_grad for the gradients;
  * linear_cross_entropy.h says how. One rank takes linear_cross_entropy itself.
  */
-#include "mesh/mesh.h"
 #include "op/cpu_kernel.h"
 #include "op/fill/fill.h"
 #include "op/linear_cross_entropy/linear_cross_entropy.h"
@@ -44,12 +43,9 @@ static void localize(const teng_op_call *call, const teng_place *in, const teng_
                      int64_t index, void *attr)
 {
     tg_linear_lse_attr *a = attr;
-    int64_t begin, size;
     (void)out;
     if (in[1] != 0) return;
-    tg_mesh_cut(call->in[1].dims[0], parts, index, &begin, &size);
-    if (!a->total) a->total = call->in[1].dims[0];
-    a->begin += begin;
+    tg_place_cut_vocabulary(call->in[1].dims[0], parts, index, &a->begin, &a->total);
     a->parts /= parts;
 }
 

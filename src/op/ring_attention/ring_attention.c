@@ -32,7 +32,6 @@ static teng_status want_ring(const teng_op_call *call)
     const tg_ring_attr *a = call->attr;
     const teng_desc *q = &call->in[0], *k = &call->in[1];
     char tq[TG_DESC_TEXT], tk[TG_DESC_TEXT];
-    TG_TRY(tg_attention_infer_inputs(call));
     if (a->parts < 1 || a->index < 0 || a->index >= a->parts)
         return tg_fail(TENG_INVALID, "index is %lld of %lld parts; it must be 0 to parts - 1",
                        (long long)a->index, (long long)a->parts);
@@ -51,23 +50,14 @@ static teng_status want_ring(const teng_op_call *call)
 
 static teng_status infer(teng_op_call *call)
 {
-    TG_TRY(want_ring(call));
-    call->out[0] = call->in[0];
-    call->out[1] = tg_attention_lse_desc(&call->in[0]);
-    return TENG_OK;
+    TG_TRY(tg_attention_infer(call));
+    return want_ring(call);
 }
 
 static teng_status infer_grad(teng_op_call *call)
 {
-    TG_TRY(want_ring(call));
-    const teng_desc lse = tg_attention_lse_desc(&call->in[0]);
-    TG_TRY(tg_want_like(call, 3, "y", 0, "q"));
-    TG_TRY(tg_want_dtype(call, 4, "lse", TENG_F32));
-    TG_TRY(tg_want_dims(call, 4, "lse", &lse, "q as [B, H, T]"));
-    TG_TRY(tg_want_like(call, 5, "dy", 0, "q"));
-    for (int i = 0; i < 3; i++)
-        call->out[i] = call->in[i];
-    return TENG_OK;
+    TG_TRY(tg_attention_infer_grad(call));
+    return want_ring(call);
 }
 
 /* On other axes than its own: batch and heads, as attention. */
