@@ -128,8 +128,7 @@ static void to_whole(void *user, int64_t part, int64_t in_whole)
 
 static tg_placement input_place(const par_sim *s, const teng_desc *whole, const teng_desc *local)
 {
-    tg_placement at = {.groups = 0};
-    memset(at.on, TENG_REPLICATED, sizeof at.on);
+    tg_placement at = tg_mesh_replicated();
     if (tg_desc_equal(whole, local)) return at;
     at.on[TG_AXIS_DATA] = at.on[TG_AXIS_EXPERT] = 0;
     at.on[TG_AXIS_CONTEXT] = 1;

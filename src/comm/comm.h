@@ -31,6 +31,9 @@ tg_group *tg_comm_world(tg_comm *comm);
 int tg_group_size(const tg_group *group);
 int tg_group_index(const tg_group *group);
 
+/* The texts of all ranks in their order, each with its NUL, in *all (free with tg_free). Collective. */
+teng_status tg_comm_gather_texts(tg_comm *comm, const char *text, char **all);
+
 /* Collectives; every member calls with the same arguments where nothing else is said. Sums of bf16 and f16
  * are made in f32 in the order of the ranks. counts[size]: elements of each member. in may be out
  * (all_gather: in may be its own part of out). */

@@ -145,28 +145,15 @@ static teng_status compare_fields(tg_comm *c, char (*all)[FIELDS][FIELD], int64_
     return TENG_OK;
 }
 
-/* Texts may have any length: sizes first. */
-static teng_status compare_fact(tg_comm *c, const tg_comm_fact *fact, int64_t *counts, const char **values)
+static teng_status compare_fact(tg_comm *c, const tg_comm_fact *fact, const char **values)
 {
-    int64_t own = (int64_t)strlen(fact->value) + 1, total = 0;
-    for (int r = 0; r < c->size; r++)
-        counts[r] = 1;
-    int64_t *sizes = tg_alloc(sizeof *sizes * (size_t)c->size);
-    if (!sizes) return TENG_MEMORY;
-    teng_status status = tg_comm_all_gather(&c->world, TENG_I64, &own, sizes, counts);
-    for (int r = 0; r < c->size && status == TENG_OK; r++)
-        total += sizes[r];
-    char *all = status == TENG_OK ? tg_alloc((size_t)total) : NULL;
-    if (status == TENG_OK && !all) status = TENG_MEMORY;
-    if (status == TENG_OK) status = tg_comm_all_gather(&c->world, TENG_U8, fact->value, all, sizes);
-    if (status == TENG_OK) {
-        int64_t at = 0;
-        for (int r = 0; r < c->size; at += sizes[r++])
-            values[r] = all + at;
-        status = want_equal(c, fact->name, values);
-    }
+    char *all;
+    TG_TRY(tg_comm_gather_texts(c, fact->value, &all));
+    const char *at = all;
+    for (int r = 0; r < c->size; r++, at += strlen(at) + 1)
+        values[r] = at;
+    const teng_status status = want_equal(c, fact->name, values);
     tg_free(all);
-    tg_free(sizes);
     return status;
 }
 
@@ -180,7 +167,7 @@ teng_status tg_comm_hello(tg_comm *c, const tg_comm_fact *facts, int n)
     teng_status status = all && counts && values ? TENG_OK : TENG_MEMORY;
     if (status == TENG_OK) status = compare_fields(c, all, counts, values);
     for (int i = 0; i < n && status == TENG_OK; i++)
-        status = compare_fact(c, &facts[i], counts, values);
+        status = compare_fact(c, &facts[i], values);
     tg_free(all);
     tg_free(counts);
     tg_free(values);

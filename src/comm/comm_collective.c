@@ -369,6 +369,29 @@ teng_status tg_comm_broadcast(tg_group *g, int root, void *data, size_t bytes)
     return tg_comm_leave(g, trade(g, data, data));
 }
 
+/* They may have any length: sizes first. */
+teng_status tg_comm_gather_texts(tg_comm *c, const char *text, char **all)
+{
+    const int64_t own = (int64_t)strlen(text) + 1;
+    int64_t total = 0, *sizes = tg_alloc(sizeof *sizes * 2 * (size_t)c->size), *ones = sizes + c->size;
+    *all = NULL;
+    if (!sizes) return TENG_MEMORY;
+    for (int r = 0; r < c->size; r++)
+        ones[r] = 1;
+    teng_status status = tg_comm_all_gather(&c->world, TENG_I64, &own, sizes, ones);
+    for (int r = 0; r < c->size && status == TENG_OK; r++)
+        total += sizes[r];
+    char *texts = status == TENG_OK ? tg_alloc((size_t)total) : NULL;
+    if (status == TENG_OK && !texts) status = TENG_MEMORY;
+    if (status == TENG_OK) status = tg_comm_all_gather(&c->world, TENG_U8, text, texts, sizes);
+    tg_free(sizes);
+    if (status == TENG_OK)
+        *all = texts;
+    else
+        tg_free(texts);
+    return status;
+}
+
 teng_status tg_comm_barrier(tg_group *g)
 {
     int32_t here = 1;

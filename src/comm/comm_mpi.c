@@ -1,9 +1,9 @@
 /*
  * Messages over MPI (Open MPI or MPICH): non-blocking sends and receives in pieces below 2 GiB, waited for in
  * a loop of our own, which gives the core away and notices ranks that are gone. Reductions are not MPI's: in
- * comm.c they are summed in the order of the ranks, the same bits every time and on every rank.
+ * comm_collective.c they are summed in the order of the ranks, the same bits every time and on every rank.
  *
- * One thread at a time calls (MPI_THREAD_SERIALIZED): comm.c sees to it.
+ * One thread at a time calls (MPI_THREAD_SERIALIZED): comm_thread.c sees to it.
  */
 #include "base/fail.h"
 #include "comm/comm_impl.h"

@@ -9,6 +9,11 @@
 #include <inttypes.h>
 #include <string.h>
 
+/* In the order of tg_config_axes. */
+static const char *const keys[TG_CONFIG_AXES] = {"parallel.pipeline", "parallel.data", "parallel.expert",
+                                                 "parallel.context", "parallel.tensor"};
+enum { DATA = 1 };
+
 void tg_config_axes(const tg_config *cfg, int64_t ranks, int64_t size[TG_CONFIG_AXES])
 {
     const bool all_data =
@@ -30,12 +35,10 @@ bool tg_config_fusion(const tg_config *cfg, uint64_t *bytes)
 
 static teng_status check_mode(const tg_config *cfg, const int64_t size[TG_CONFIG_AXES])
 {
-    static const char *const keys[TG_CONFIG_AXES] = {"parallel.pipeline", "parallel.data", "parallel.expert",
-                                                     "parallel.context", "parallel.tensor"};
     const bool alone = cfg->parallel.mode == TG_CFG_PARALLEL_STAND_ALONE;
     if (cfg->parallel.mode == TG_CFG_PARALLEL_SEMI_AUTO) return TENG_OK;
     for (int i = 0; i < TG_CONFIG_AXES; i++) {
-        if (size[i] == 1 || (!alone && i == 1)) continue;
+        if (size[i] == 1 || (!alone && i == DATA)) continue;
         return tg_config_refuse(cfg, keys[i],
                                 "%s = %" PRId64
                                 " does not go with parallel.mode = %s; set parallel.mode = semi_auto",
@@ -171,11 +174,9 @@ static teng_status check_zero(const tg_config *cfg, const int64_t size[TG_CONFIG
 /* A step that runs operator by operator has its gradients between backward and update, and nothing else. */
 static teng_status check_pynative(const tg_config *cfg, const int64_t size[TG_CONFIG_AXES])
 {
-    static const char *const keys[TG_CONFIG_AXES] = {"parallel.pipeline", NULL, "parallel.expert",
-                                                     "parallel.context", "parallel.tensor"};
     if (cfg->context.mode != TG_CFG_MODE_PYNATIVE) return TENG_OK;
     for (int i = 0; i < TG_CONFIG_AXES; i++) {
-        if (!keys[i] || size[i] == 1) continue;
+        if (i == DATA || size[i] == 1) continue;
         return tg_config_refuse(
             cfg, keys[i],
             "%s = %" PRId64 " rewrites the graph of a step, and context.mode = pynative has "

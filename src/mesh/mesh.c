@@ -74,6 +74,14 @@ void tg_mesh_cut(int64_t n, int64_t parts, int64_t index, int64_t *begin, int64_
     *size = each + (index < longer);
 }
 
+tg_placement tg_mesh_replicated(void)
+{
+    tg_placement r = {.groups = 0};
+    for (int a = 0; a < TG_AXES; a++)
+        r.on[a] = TENG_REPLICATED;
+    return r;
+}
+
 void tg_mesh_box(const tg_mesh *mesh, int rank, const teng_desc *whole, const tg_placement *placement,
                  tg_box *out)
 {
@@ -100,14 +108,19 @@ void tg_mesh_box(const tg_mesh *mesh, int rank, const teng_desc *whole, const tg
     }
 }
 
+teng_desc tg_box_desc(const tg_box *box, const teng_desc *whole)
+{
+    teng_desc desc = *whole;
+    for (int d = 0; d < desc.ndim; d++)
+        desc.dims[d] = box->size[d] * box->runs[d];
+    return desc;
+}
+
 teng_desc tg_mesh_local(const tg_mesh *mesh, int rank, const teng_desc *whole, const tg_placement *placement)
 {
     tg_box box;
-    teng_desc local = *whole;
     tg_mesh_box(mesh, rank, whole, placement, &box);
-    for (int d = 0; d < local.ndim; d++)
-        local.dims[d] = box.size[d] * box.runs[d];
-    return local;
+    return tg_box_desc(&box, whole);
 }
 
 bool tg_mesh_owner(const tg_mesh *mesh, int rank, const tg_placement *placement)

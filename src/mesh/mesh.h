@@ -55,8 +55,11 @@ typedef struct tg_box {
     int64_t begin[TENG_MAX_DIMS], size[TENG_MAX_DIMS];
     int64_t runs[TENG_MAX_DIMS], stride[TENG_MAX_DIMS];
 } tg_box;
+tg_placement tg_mesh_replicated(void); /* on every axis */
 void tg_mesh_box(const tg_mesh *mesh, int rank, const teng_desc *whole, const tg_placement *placement,
                  tg_box *out);
+/* The shape of what is in the box of a whole. */
+teng_desc tg_box_desc(const tg_box *box, const teng_desc *whole);
 teng_desc tg_mesh_local(const tg_mesh *mesh, int rank, const teng_desc *whole, const tg_placement *placement);
 /* Whether this rank is the one that stands for all that hold the same box (coordinate 0 on every axis that
  * does not split). */

@@ -354,7 +354,7 @@ teng_tensor *par_get(par *p, teng_tensor *global, const tg_placement *want)
 {
     par_value *x = par_of(p, global);
     if (!x->local && global->kind == TG_VALUE_STATE) {
-        const tg_placement whole = par_replicated();
+        const tg_placement whole = tg_mesh_replicated();
         if (par_create(p, global, &whole) != TENG_OK) return NULL;
     }
     if (par_same(p, &x->at, want)) return x->local;

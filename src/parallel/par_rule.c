@@ -185,9 +185,9 @@ teng_status par_choose(par *p, const tg_node *node, tg_placement *in, tg_placeme
     teng_place_rules rules = {0};
     teng_status status = call_of(node, &m) ? tg_place_rules_get(&m.call, &rules) : TENG_MEMORY;
     for (int i = 0; i < node->n_in; i++)
-        in[i] = par_replicated();
+        in[i] = tg_mesh_replicated();
     for (int o = 0; o < node->n_out; o++)
-        out[o] = par_replicated();
+        out[o] = tg_mesh_replicated();
     const int n = rules.n;
     for (int k = 0; k < TG_AXES && status == TENG_OK; k++) {
         const tg_axis a = tg_mesh_nesting[k];

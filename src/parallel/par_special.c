@@ -32,7 +32,7 @@ static int labels_of(const teng_op_spec *op)
 static teng_tensor *valid_of(par *p, teng_tensor *labels, int64_t ignore_index)
 {
     if (p->valid_of == labels && p->ignore_index == ignore_index) return p->valid;
-    const tg_placement whole = par_replicated();
+    const tg_placement whole = tg_mesh_replicated();
     const tg_node *count = par_rewrite(p, &tg_op_count_valid, &ignore_index, 1, &labels);
     if (!count || par_settle(p, count->out[0], &whole) != TENG_OK) return NULL;
     p->valid_of = labels;

@@ -103,7 +103,7 @@ static void made(par *p, const teng_tensor *global, teng_tensor *local, const tg
 /* ---- accumulators: as the gradient that is added to them ---- */
 static teng_status accumulate(par *p, const tg_node *node)
 {
-    const tg_placement at = par_of(p, node->in[1])->at, whole = par_replicated();
+    const tg_placement at = par_of(p, node->in[1])->at, whole = tg_mesh_replicated();
     const tg_placement in[] = {at, at, whole};
     if (!par_of(p, node->in[0])->local) TG_TRY(par_create(p, node->in[0], &at));
     teng_tensor *local[3];
@@ -158,7 +158,7 @@ static teng_status sum_squares(par *p, const tg_node *node)
     }
     tg_free(group);
     tg_free(done);
-    const tg_placement whole = par_replicated();
+    const tg_placement whole = tg_mesh_replicated();
     if (status == TENG_OK) made(p, node->out[0], total, &whole);
     return status;
 }
@@ -184,7 +184,7 @@ static teng_status optimize(par *p, const tg_node *node)
     enum { MOST = 16 };
     const teng_tensor *param = node->in[0];
     const tg_placement at = par_of(p, param)->at, split = par_state_placement(p, &at, &param->desc),
-                       whole = par_replicated();
+                       whole = tg_mesh_replicated();
     const bool pieces = !par_same(p, &at, &split);
     tg_placement in[MOST], out[TENG_MAX_OUT];
     teng_tensor *local[MOST];

@@ -50,8 +50,6 @@ typedef struct par {
     const tg_node *node; /* global node that is being placed */
 } par;
 
-/* Placement of everything replicated. */
-tg_placement par_replicated(void);
 bool par_same(const par *p, const tg_placement *a, const tg_placement *b);
 par_value *par_of(par *p, const teng_tensor *v); /* follows rewrites */
 /* The named value of the rank's graph, placed so. */

@@ -11,13 +11,6 @@
 
 #include <string.h>
 
-tg_placement par_replicated(void)
-{
-    tg_placement r = {.groups = 0};
-    memset(r.on, TENG_REPLICATED, sizeof r.on);
-    return r;
-}
-
 bool par_same(const par *p, const tg_placement *a, const tg_placement *b)
 {
     for (int k = 0; k < TG_AXES; k++)
@@ -66,7 +59,7 @@ tg_node *par_append(par *p, const teng_op_spec *op, const void *attr, int n_in, 
 /* ---- values ---- */
 static bool grow_values(par *p)
 {
-    const par_value fresh = {.at = par_replicated()};
+    const par_value fresh = {.at = tg_mesh_replicated()};
     while (p->values.len < p->global->values.len) {
         const teng_tensor *v = p->global->values.data[p->values.len];
         if (!tg_vec_push(&p->values, fresh)) return false;
@@ -109,7 +102,6 @@ void par_replace(par *p, teng_tensor *old, teng_tensor *fresh)
 static teng_status not_divisible(const par *p, const teng_tensor *v, int dim, tg_axis axis)
 {
     char text[TG_DESC_TEXT];
-    (void)p;
     if (v->kind == TG_VALUE_INPUT)
         return tg_fail(
             TENG_INVALID,
@@ -205,7 +197,7 @@ static teng_status place_named(par *p)
     for (size_t i = 0; i < p->global->values.len; i++) {
         const teng_tensor *v = p->global->values.data[i];
         if (v->kind == TG_VALUE_COMPUTED || v->kind == TG_VALUE_STATE) continue;
-        tg_placement at = par_replicated();
+        tg_placement at = tg_mesh_replicated();
         if (v->kind == TG_VALUE_INPUT) {
             TG_TRY(place_input(p, v, &at));
         } else {
@@ -228,7 +220,7 @@ static teng_status after_node(par *p, const tg_node *node)
     for (int o = 0; o < node->n_out; o++) {
         const teng_tensor *v = node->out[o];
         if (p->values.data[v->id].at_once) TG_TRY(par_settle_gradient(p, node->out[o]));
-        tg_placement at = p->values.data[v->id].output ? par_replicated() : par_of(p, v)->at;
+        tg_placement at = p->values.data[v->id].output ? tg_mesh_replicated() : par_of(p, v)->at;
         TG_TRY(by_mark(p, v, &at));
         if (!par_same(p, &at, &par_of(p, v)->at)) TG_TRY(par_settle(p, node->out[o], &at));
     }
@@ -287,7 +279,7 @@ teng_status par_node(par *p, tg_node *node)
 /* ---- outputs, and what nothing needs ---- */
 static teng_status make_outputs(par *p)
 {
-    const tg_placement whole = par_replicated();
+    const tg_placement whole = tg_mesh_replicated();
     for (size_t i = 0; i < p->global->outputs.len; i++) {
         const tg_output *o = &p->global->outputs.data[i];
         const par_value *x = par_of(p, o->value);
@@ -352,7 +344,7 @@ static teng_status check_options(const tg_parallel_options *o)
 /* Nothing to split. */
 static teng_status as_it_is(par *p)
 {
-    const tg_placement whole = par_replicated();
+    const tg_placement whole = tg_mesh_replicated();
     for (size_t i = 0; i < p->global->values.len; i++) {
         const teng_tensor *v = p->global->values.data[i];
         if (v->kind == TG_VALUE_PARAM || v->kind == TG_VALUE_STATE) TG_TRY(add_entry(p, v, &whole));

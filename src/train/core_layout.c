@@ -46,9 +46,7 @@ teng_status tg_core_lay_out(tg_core *core, const tg_step_feed *shapes)
         tg_core_place place;
         tg_store_entry *entry;
         if (!tg_core_find_place(core, params[i].name, &params[i].desc, &place)) continue;
-        teng_desc local = place.whole;
-        for (int d = 0; d < local.ndim; d++)
-            local.dims[d] = place.box.size[d] * place.box.runs[d];
+        const teng_desc local = tg_box_desc(&place.box, &place.whole);
         TG_TRY(tg_store_add(core->store, TG_STORE_PARAM, params[i].name, &local, &entry));
     }
     return TENG_OK;
@@ -79,16 +77,14 @@ bool tg_core_find_place(const tg_core *core, const char *name, const teng_desc *
     const bool known = param_of(core, name, &param);
     const tg_parallel_entry *e = tg_parallel_entry_find(core->layout, name);
     const int stage = own_stage(core), first = known ? core->stage[param] : 0;
-    tg_placement alone = {.groups = 0}; /* in no graph: every rank of the first stage has it whole */
-    for (int a = 0; a < TG_AXES; a++)
-        alone.on[a] = TENG_REPLICATED;
+    tg_placement at = tg_mesh_replicated(); /* in no graph: every rank of the first stage has it whole */
     if (!e && stage != first) return false;
     if (e) {
         out->whole = e->whole;
-        alone = e->placement;
-        tg_mesh_box(&core->team->mesh, core->team->rank, &e->whole, &alone, &out->box);
+        at = e->placement;
+        tg_mesh_box(&core->team->mesh, core->team->rank, &e->whole, &at, &out->box);
     }
-    out->owner = stage == first && tg_mesh_owner(&core->team->mesh, core->team->rank, &alone);
+    out->owner = stage == first && tg_mesh_owner(&core->team->mesh, core->team->rank, &at);
     return true;
 }
 

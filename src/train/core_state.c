@@ -150,9 +150,7 @@ static teng_status restore_optimizer(tg_core *core, const tg_ckpt *ck)
         tg_store_entry *e;
         tg_core_place place;
         if (!tg_core_find_place(core, t->name, &t->desc, &place)) continue;
-        teng_desc local = place.whole;
-        for (int d = 0; d < local.ndim; d++)
-            local.dims[d] = place.box.size[d] * place.box.runs[d];
+        const teng_desc local = tg_box_desc(&place.box, &place.whole);
         if (core->options.offload == TG_CFG_OFFLOAD_OPTIMIZER) {
             TG_TRY(restore_to_disk(core, t, &local, &place));
             continue;

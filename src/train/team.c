@@ -85,24 +85,18 @@ typedef struct outcome {
     uint64_t message; /* hash */
 } outcome;
 
-static teng_status all_gather_bytes(tg_team *t, const void *own, size_t bytes, void *all)
-{
-    int64_t *counts = tg_alloc(sizeof *counts * (size_t)t->ranks);
-    if (!counts) return TENG_MEMORY;
-    for (int r = 0; r < t->ranks; r++)
-        counts[r] = (int64_t)bytes;
-    const teng_status status = tg_comm_all_gather(tg_comm_world(t->comm), TENG_U8, own, all, counts);
-    tg_free(counts);
-    return status;
-}
-
 /* The lowest rank that failed, -1: none; *all: every rank says the same. */
 static teng_status find_failed(tg_team *t, const tg_error *own, int *first, bool *all)
 {
     const outcome mine = {own->status, tg_hash64(own->message, strlen(own->message), 0)};
     outcome *every = tg_alloc(sizeof *every * (size_t)t->ranks);
-    if (!every) return TENG_MEMORY;
-    const teng_status status = all_gather_bytes(t, &mine, sizeof mine, every);
+    int64_t *counts = tg_alloc(sizeof *counts * (size_t)t->ranks);
+    for (int r = 0; counts && r < t->ranks; r++)
+        counts[r] = sizeof mine;
+    const teng_status status = every && counts
+                                   ? tg_comm_all_gather(tg_comm_world(t->comm), TENG_U8, &mine, every, counts)
+                                   : TENG_MEMORY;
+    tg_free(counts);
     *first = -1;
     *all = true;
     for (int r = t->ranks - 1; r >= 0 && status == TENG_OK; r--) {
@@ -167,19 +161,7 @@ teng_status tg_team_gather_text(tg_team *t, const char *text, char **all)
         *all = tg_strdup(text);
         return *all ? TENG_OK : TENG_MEMORY;
     }
-    const int64_t own = (int64_t)strlen(text) + 1;
-    int64_t total = 0, *counts = tg_alloc(sizeof *counts * (size_t)t->ranks);
-    teng_status status = counts ? all_gather_bytes(t, &own, sizeof own, counts) : TENG_MEMORY;
-    for (int r = 0; r < t->ranks && status == TENG_OK; r++)
-        total += counts[r];
-    char *texts = status == TENG_OK ? tg_alloc((size_t)total) : NULL;
-    if (status == TENG_OK)
-        status =
-            texts ? tg_comm_all_gather(tg_comm_world(t->comm), TENG_U8, text, texts, counts) : TENG_MEMORY;
-    tg_free(counts);
-    if (status != TENG_OK) tg_free(texts);
-    if (status == TENG_OK) *all = texts;
-    return status;
+    return tg_comm_gather_texts(t->comm, text, all);
 }
 
 teng_status tg_team_first_text(tg_team *t, const char *text, char **out)

@@ -126,14 +126,14 @@ static bool find_difference(const tg_team *t, const tg_team_copy *copies, size_t
 static teng_status gather_told(tg_team *t, const told *own, size_t n, told **all, int64_t **counts)
 {
     const int64_t count = (int64_t)n;
-    int64_t one[2] = {count, 0}, total = 0;
+    int64_t total = 0;
     *all = NULL;
     *counts = tg_alloc(sizeof **counts * (size_t)t->ranks * 2);
     if (!*counts) return TENG_MEMORY;
     int64_t *bytes = *counts + t->ranks;
     for (int r = 0; r < t->ranks; r++)
         bytes[r] = 1;
-    TG_TRY(tg_comm_all_gather(tg_comm_world(t->comm), TENG_I64, one, *counts, bytes));
+    TG_TRY(tg_comm_all_gather(tg_comm_world(t->comm), TENG_I64, &count, *counts, bytes));
     for (int r = 0; r < t->ranks; r++) {
         total += (*counts)[r];
         bytes[r] = (*counts)[r] * (int64_t)sizeof(told);
