@@ -166,8 +166,7 @@ static teng_status output_grads(tg_step *s, tg_graph *g, int n)
     return TENG_OK;
 }
 
-/* The whole graph, of all ranks. */
-static teng_status build_graph(tg_step *s, const tg_step_feed *shapes, tg_step_kind kind, tg_graph *g)
+teng_status tg_step_build_whole(tg_step *s, const tg_step_feed *shapes, tg_step_kind kind, tg_graph *g)
 {
     teng_tensor *value, *norm;
     int n = 0;
@@ -196,7 +195,7 @@ teng_status tg_step_make_plan(tg_step *s, const tg_step_feed *shapes, tg_step_ki
     static const char *const names[] = {"train", "eval", "forward", "grads"};
     tg_graph *g = tg_graph_create(names[kind]);
     if (!g) return TENG_MEMORY;
-    teng_status status = build_graph(s, shapes, kind, g);
+    teng_status status = tg_step_build_whole(s, shapes, kind, g);
     tg_parallel_destroy(&s->parallel);
     if (status == TENG_OK) status = tg_step_split(s, shapes, kind, &g, &s->parallel);
     if (status == TENG_OK) status = rewrite_graph(s, kind, again, g);

@@ -26,7 +26,7 @@ struct tg_step {
     tg_step_options options;
     tg_parallel_options split; /* options.parallel points here, or is NULL */
     tg_parallel *parallel;     /* of the plan that was made last, until its owner takes it */
-    tg_parallel *layout;       /* NULL until it is asked for */
+    tg_parallel *layout;       /* pynative, which has no plan: NULL until it is asked for */
     int isa;
     const tg_param_info *params;
     size_t n_params;
@@ -48,6 +48,8 @@ struct tg_step {
 teng_status tg_step_build(tg_step *s, tg_graph *g, const tg_step_feed *shapes, tg_step_kind kind,
                           teng_status (*feed)(void *user, teng_tensor *input, int index), void *user,
                           teng_tensor **value, int *n);
+/* With the update of TRAIN and all outputs: the graph of a step, as of one rank. */
+teng_status tg_step_build_whole(tg_step *s, const tg_step_feed *shapes, tg_step_kind kind, tg_graph *g);
 tg_optim_options tg_step_optim(const tg_step *s);
 /* The graph of all ranks becomes that of this one (step_split.c); *g is taken over, also on failure. One
  * rank: nothing happens. */

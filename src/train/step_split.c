@@ -1,6 +1,6 @@
 /*
  * A step on many ranks: its graph is built as for one, and becomes this rank's here. What the store must hold
- * follows from the same walk over a training graph that nobody runs.
+ * follows from the same walk: that of the training plan, or, in pynative, over a graph that nobody runs.
  */
 #include "base/fail.h"
 #include "train/step.h"
@@ -19,17 +19,13 @@ teng_status tg_step_split(tg_step *s, const tg_step_feed *shapes, tg_step_kind k
     return tg_parallel_apply(whole, &o, g, out);
 }
 
-/* g is taken over. */
-static teng_status make_layout(tg_step *s, const tg_step_feed *shapes, tg_graph *g, tg_parallel **out)
+/* Of a training graph that nobody runs. */
+static teng_status make_layout(tg_step *s, const tg_step_feed *shapes)
 {
-    teng_tensor *value, *norm;
-    int n = 0;
-    const tg_optim_options optim = tg_step_optim(s);
-    teng_status status = tg_step_build(s, g, shapes, TG_STEP_TRAIN, NULL, NULL, &value, &n);
-    if (status == TENG_OK) status = tg_graph_output(g, "loss", value);
-    if (status == TENG_OK) status = tg_optim_update(g, &optim, s->work, n, &norm);
-    if (status == TENG_OK) status = tg_graph_output(g, "grad_norm", norm);
-    if (status == TENG_OK) status = tg_step_split(s, shapes, TG_STEP_TRAIN, &g, out);
+    tg_graph *g = tg_graph_create("layout");
+    if (!g) return TENG_MEMORY;
+    teng_status status = tg_step_build_whole(s, shapes, TG_STEP_TRAIN, g);
+    if (status == TENG_OK) status = tg_step_split(s, shapes, TG_STEP_TRAIN, &g, &s->layout);
     tg_graph_destroy(&g);
     return status;
 }
@@ -38,11 +34,13 @@ teng_status tg_step_layout(tg_step *s, const tg_step_feed *shapes, const tg_para
 {
     *out = NULL;
     if (!s->options.parallel) return TENG_OK;
-    if (!s->layout) {
-        tg_graph *g = tg_graph_create("layout");
-        if (!g) return TENG_MEMORY;
-        TG_TRY(make_layout(s, shapes, g, &s->layout));
+    if (!s->options.pynative) {
+        const tg_plan *plan;
+        TG_TRY(tg_step_plan(s, shapes, true, &plan));
+        *out = tg_step_parallel(s, plan);
+        return TENG_OK;
     }
+    if (!s->layout) TG_TRY(make_layout(s, shapes));
     *out = s->layout;
     return TENG_OK;
 }
