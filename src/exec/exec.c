@@ -42,8 +42,8 @@ struct tg_exec {
     stream *streams; /* as the plan has them */
     const tg_plan *plan;
     tg_store *store;
-    tg_exec_block *block;
-    int generation;
+    tg_exec_block *block, *slot; /* slot NULL: all lies in block */
+    int generation, slot_generation;
     bound_step *steps;
     const void **in;
     void **out;
@@ -90,8 +90,10 @@ static teng_status grow_block(tg_exec_block *b, size_t bytes)
 static void *place(const tg_exec *e, const teng_tensor *v)
 {
     const tg_plan_value *at = &e->plan->values[v->id];
+    const bool kept = at->where == TG_AT_BLOCK && e->slot && e->plan->kept[at->buffer];
     if (at->where == TG_AT_BLOCK)
-        return (char *)e->block->base + e->plan->buffers.data[at->buffer].offset + at->offset;
+        return (char *)(kept ? e->slot : e->block)->base + e->plan->buffers.data[at->buffer].offset +
+               at->offset;
     if (at->where == TG_AT_STORE) return (char *)tg_store_find(e->store, at->name)->data + at->offset;
     return NULL;
 }
@@ -117,6 +119,13 @@ static void bind_places(tg_exec *e)
     for (size_t i = 0; i < e->plan->streams.len; i++)
         e->streams[i].memory = place(e, e->plan->graph->values.data[e->plan->streams.data[i].value]);
     e->generation = e->block->generation;
+    if (e->slot) e->slot_generation = e->slot->generation;
+}
+
+static void bind_again(tg_exec *e)
+{
+    if (e->generation != e->block->generation || (e->slot && e->slot_generation != e->slot->generation))
+        bind_places(e);
 }
 
 static teng_status add_stored(const tg_plan *plan, tg_store *store)
@@ -169,8 +178,17 @@ static teng_status add_texts(tg_exec *e)
 
 teng_status tg_exec_create(const tg_plan *plan, tg_store *store, tg_exec_block *block, tg_exec **out)
 {
+    return tg_exec_create_slot(plan, store, block, NULL, out);
+}
+
+teng_status tg_exec_create_slot(const tg_plan *plan, tg_store *store, tg_exec_block *block,
+                                tg_exec_block *slot, tg_exec **out)
+{
+    if ((slot != NULL) != (plan->options.slots > 0))
+        return tg_fail(TENG_STATE, "exec: a plan with slots runs in one, and no other does");
     TG_TRY(add_stored(plan, store));
     TG_TRY(grow_block(block, plan->memory.block));
+    if (slot) TG_TRY(grow_block(slot, plan->memory.slot));
     size_t n_in = 1, n_out = 1;
     for (size_t k = 0; k < plan->steps.len; k++) {
         n_in += (size_t)plan->steps.data[k].node->n_in;
@@ -178,7 +196,7 @@ teng_status tg_exec_create(const tg_plan *plan, tg_store *store, tg_exec_block *
     }
     tg_exec *e = tg_calloc(1, sizeof *e);
     if (!e) return TENG_MEMORY;
-    *e = (tg_exec){.plan = plan, .store = store, .block = block};
+    *e = (tg_exec){.plan = plan, .store = store, .block = block, .slot = slot};
     e->steps = tg_calloc(plan->steps.len + 1, sizeof *e->steps);
     e->in = tg_calloc(n_in, sizeof *e->in);
     e->out = tg_calloc(n_out, sizeof *e->out);
@@ -217,10 +235,18 @@ teng_status tg_exec_feed(tg_exec *exec, const char *input, const void *data)
     const teng_tensor *v = tg_graph_find(exec->plan->graph, input);
     if (!v || v->kind != TG_VALUE_INPUT)
         return tg_fail(TENG_INVALID, "the graph has no input named %s", input);
-    if (exec->generation != exec->block->generation) bind_places(exec);
+    bind_again(exec);
     void *to = place(exec, v);
     if (!to) return TENG_OK; /* nothing reads it */
     return tg_device_copy(exec->block->dev, NULL, TG_COPY_TO_DEVICE, to, data, tg_desc_bytes(&v->desc));
+}
+
+void *tg_exec_at(tg_exec *exec, const char *name)
+{
+    const teng_tensor *v = tg_graph_output_find(exec->plan->graph, name);
+    if (!v) v = tg_graph_find(exec->plan->graph, name);
+    bind_again(exec);
+    return v ? place(exec, v) : NULL;
 }
 
 /* ---- streams: step k's are in the block when it runs; what was written behind is out before its place is
@@ -362,7 +388,7 @@ static teng_status run_probed(tg_exec *e, size_t k)
 
 static void begin_run(tg_exec *e, size_t first)
 {
-    if (e->generation != e->block->generation) bind_places(e);
+    bind_again(e);
     e->posted = e->plan->steps.len;
     e->told = first;
     for (size_t k = first; e->comm && k < e->plan->steps.len; k++)

@@ -19,6 +19,12 @@ void tg_exec_block_probe(tg_exec_block *block, const tg_probe *probe);
 typedef struct tg_exec tg_exec;
 /* Binds the plan (borrowed) to the store (missing entries are added) and the block (grown if need be). */
 teng_status tg_exec_create(const tg_plan *plan, tg_store *store, tg_exec_block *block, tg_exec **out);
+/* The same of a plan with slots: what phases leave for each other lies in `slot`, a block of one micro-batch
+ * under way. Feed inputs right before the first phase that reads them. */
+teng_status tg_exec_create_slot(const tg_plan *plan, tg_store *store, tg_exec_block *block,
+                                tg_exec_block *slot, tg_exec **out);
+/* Where an output, or else an input, lies; NULL: there is none, or nothing reads it. */
+void *tg_exec_at(tg_exec *exec, const char *name);
 void tg_exec_destroy(tg_exec **exec);
 /* Copies host data to a graph input; the sizes are the plan's. An unknown name is an error. Another plan that
  * ran in the same block since has overwritten the inputs. */

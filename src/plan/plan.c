@@ -110,14 +110,35 @@ static teng_status check_updates(const builder *b)
     return status;
 }
 
+static tg_phase phase_of(const tg_plan *plan, int step)
+{
+    int phase = TG_FORWARD;
+    while (phase < TG_UPDATE && plan->phase_begin[phase + 1] <= (size_t)step)
+        phase++;
+    return (tg_phase)phase;
+}
+
+/* With slots inputs are fed before the first phase that reads them and outputs fetched after the one that
+ * makes them: they live from the beginning of a phase to the end of one. */
+static void span_phases(builder *b, int root)
+{
+    const tg_plan *plan = b->plan;
+    if (b->first_use[root] < 0) return; /* nothing reads it */
+    b->first_use[root] = (int)plan->phase_begin[phase_of(plan, b->first_use[root])];
+    b->last_use[root] = (int)plan->phase_begin[phase_of(plan, b->last_use[root]) + 1] - 1;
+}
+
 static void find_lifetimes(builder *b)
 {
     const tg_graph *g = b->plan->graph;
     const int end = (int)g->nodes.len;
     for (size_t k = 0; k < g->nodes.len; k++) {
         const tg_node *node = g->nodes.data[k];
-        for (int i = 0; i < node->n_in; i++)
+        for (int i = 0; i < node->n_in; i++) {
+            const int r = root_of(b, node->in[i]->id);
+            if (b->first_use[r] < 0) b->first_use[r] = (int)k;
             use(b, node->in[i], (int)k);
+        }
         for (int o = 0; o < node->n_out; o++) {
             const int r = root_of(b, node->out[o]->id);
             if (b->first_use[r] < 0) b->first_use[r] = (int)k;
@@ -126,6 +147,10 @@ static void find_lifetimes(builder *b)
     }
     for (size_t i = 0; i < g->values.len; i++)
         if (b->pinned[i] && b->root[i] == (int)i) {
+            if (b->plan->options.slots > 0 && !is_stored(g->values.data[i])) {
+                span_phases(b, (int)i);
+                continue;
+            }
             if (g->values.data[i]->kind != TG_VALUE_COMPUTED || b->first_use[i] < 0) b->first_use[i] = 0;
             b->last_use[i] = end;
         }
@@ -282,6 +307,40 @@ static teng_status place_root(builder *b, const teng_tensor *v)
     return TENG_OK;
 }
 
+/* The buffers with kept == `kept` in a block of their own. */
+static teng_status lay_out_some(tg_plan *plan, bool kept, tg_buffer *some, size_t *block, size_t *live)
+{
+    size_t n = 0;
+    int peak_step = 0;
+    for (size_t i = 0; i < plan->buffers.len; i++)
+        if (plan->kept[i] == kept) some[n++] = plan->buffers.data[i];
+    TG_TRY(tg_layout(some, n, block, live, &peak_step));
+    if (!kept) plan->memory.peak_step = peak_step;
+    n = 0;
+    for (size_t i = 0; i < plan->buffers.len; i++)
+        if (plan->kept[i] == kept) plan->buffers.data[i].offset = some[n++].offset;
+    return TENG_OK;
+}
+
+static teng_status lay_out_apart(tg_plan *plan)
+{
+    const size_t n = plan->buffers.len + 1;
+    tg_buffer *some = tg_calloc(n, sizeof *some);
+    plan->kept = tg_arena_alloc(plan->arena, n * sizeof *plan->kept);
+    teng_status status = some && plan->kept ? TENG_OK : TENG_MEMORY;
+    for (size_t i = 0; status == TENG_OK && i < plan->buffers.len; i++) {
+        const tg_buffer *x = &plan->buffers.data[i];
+        plan->kept[i] = phase_of(plan, x->first) != phase_of(plan, x->last);
+    }
+    size_t live = 0;
+    if (status == TENG_OK) status = lay_out_some(plan, true, some, &plan->memory.slot, &live);
+    if (status == TENG_OK)
+        status = lay_out_some(plan, false, some, &plan->memory.block, &plan->memory.live_peak);
+    plan->memory.live_peak += live * (size_t)plan->options.slots;
+    tg_free(some);
+    return status;
+}
+
 /* Named values first, as they stand in the text of a graph: equal texts give equal plans. */
 static teng_status make_buffers(builder *b)
 {
@@ -303,8 +362,9 @@ static teng_status make_buffers(builder *b)
         step->workspace_buffer = (int)plan->buffers.len;
         if (!tg_vec_push(&plan->buffers, buffer)) return TENG_MEMORY;
     }
-    return tg_layout(plan->buffers.data, plan->buffers.len, &plan->memory.block, &plan->memory.live_peak,
-                     &plan->memory.peak_step);
+    return plan->options.slots > 0 ? lay_out_apart(plan)
+                                   : tg_layout(plan->buffers.data, plan->buffers.len, &plan->memory.block,
+                                               &plan->memory.live_peak, &plan->memory.peak_step);
 }
 
 static void count_memory(builder *b)
@@ -328,7 +388,8 @@ static void count_memory(builder *b)
 
 size_t tg_plan_bytes(const tg_plan *plan)
 {
-    return plan->memory.params + plan->memory.states + plan->memory.block;
+    return plan->memory.params + plan->memory.states + plan->memory.block +
+           plan->memory.slot * (size_t)plan->options.slots;
 }
 
 static teng_status check_budget(const tg_plan *plan)

@@ -47,6 +47,8 @@ typedef struct tg_plan_options {
     int isa;            /* TG_CPU_… limit */
     size_t budget;      /* bytes of store and block together; 0: none */
     bool offload;       /* states that one step of the update phase alone uses are streamed from a file */
+    int slots;          /* > 0: what one phase leaves for another lies apart, in a block for each of so many
+                           micro-batches under way, which phases run by turns; 0: all in one block */
     bool no_inplace;    /* for tests: every value in a buffer of its own lifetime, without take-over */
     bool no_overlap;    /* collectives run in their places, never beside computation */
     double flops_per_s, bytes_per_s; /* of this machine, for the forecast; 0: no forecast */
@@ -57,6 +59,7 @@ typedef struct tg_plan_memory {
     size_t params, states;    /* store */
     size_t offloaded;         /* states that lie in a file */
     size_t block;             /* inputs, activations, gradients, workspace: what is allocated once */
+    size_t slot;              /* one of options.slots blocks */
     size_t live_peak;         /* largest sum of live buffers: block / live_peak is what fragmentation costs */
     size_t kept_for_backward; /* forward values that the backward phase reads */
     int peak_step;            /* where live_peak is */
@@ -68,6 +71,7 @@ typedef struct tg_plan {
     TG_VEC(tg_plan_step) steps;
     tg_plan_value *values;          /* by value id */
     TG_VEC(tg_buffer) buffers;      /* offsets in the block */
+    bool *kept;                     /* by buffer: in the slot; NULL: none */
     TG_VEC(tg_plan_stream) streams; /* by step */
     size_t phase_begin[TG_PHASE_COUNT + 1];
     tg_plan_memory memory;
@@ -79,7 +83,7 @@ typedef struct tg_plan {
 teng_status tg_plan_create(tg_graph *graph, const tg_plan_options *options, tg_plan **out);
 void tg_plan_destroy(tg_plan **plan);
 
-/* What the plan needs in all: parameters, states and block. */
+/* What the plan needs in all: parameters, states, block and slots. */
 size_t tg_plan_bytes(const tg_plan *plan);
 /* Totals of the steps of one phase. */
 teng_cost tg_plan_cost(const tg_plan *plan, tg_phase phase);

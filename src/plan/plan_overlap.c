@@ -25,6 +25,13 @@ static void hold(struct tg_plan_builder *b, const tg_node *node, int join)
     }
 }
 
+/* Where phases run by turns with those of other micro-batches, all is awaited at the end of one. */
+static int last_of_run(const tg_plan *plan, tg_phase phase, int join)
+{
+    const int end = (int)plan->phase_begin[phase + 1] - 1;
+    return plan->options.slots > 0 && join > end ? end : join;
+}
+
 /* The step at which collective k must be done: next_touch, next_write by root id, of the steps behind it. */
 static int find_join(const struct tg_plan_builder *b, const tg_node *node, const int *next_touch,
                      const int *next_write)
@@ -54,7 +61,7 @@ teng_status tg_plan_overlap(struct tg_plan_builder *b)
             const int join = find_join(b, node, next_touch, next_write);
             if (computes < join) {
                 steps[k].join = join;
-                hold(b, node, join);
+                hold(b, node, last_of_run(b->plan, node->phase, join));
             }
         } else if (!(node->op->traits & TENG_OP_VIEW)) {
             computes = k;
