@@ -3,6 +3,7 @@
 
 #include "base/fail.h"
 #include "tensor/desc.h"
+#include "train/step_pipeline.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -104,6 +105,7 @@ static teng_status watch_micro_batch(tg_step *s, int64_t step, int64_t m, const 
     }
     tg_exec *e;
     bool stopped;
+    if (s->pipe) return tg_step_pipe_passes(s, step, m, feed, watch, w, &w->nodes);
     TG_TRY(tg_step_ready_micro_batch(s, step, m, feed, &e));
     return tg_exec_run_watched(e, TG_FORWARD, TG_BACKWARD, watch, w, &stopped);
 }

@@ -133,6 +133,8 @@ tg_step_options tg_run_step_options(const tg_config *cfg)
                       .keep_fp32 = cfg->precision.keep_fp32.items,
                       .n_keep_fp32 = (int)cfg->precision.keep_fp32.count},
         .loss_scale = loss_scale_options(cfg),
+        .pipe_kind = (tg_pipe_kind)cfg->parallel.schedule,
+        .pipe_chunks = (int)cfg->parallel.chunks,
         .seed = (uint64_t)cfg->context.seed,
     };
 }

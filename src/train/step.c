@@ -3,7 +3,7 @@
  * lengths), made once and cached, all running in one block. PYNATIVE: step_eager.c. What both share is how
  * the graph of a step is built, tg_step_build.
  */
-#include "train/step.h"
+#include "train/step_pipeline.h"
 
 #include "autograd/autograd.h"
 #include "base/fail.h"
@@ -43,6 +43,7 @@ teng_status tg_step_create(teng_cell *root, tg_store *store, const tg_step_optio
     if (options->pynative && options->parallel) s->updates = tg_eager_create(store, s->isa);
     const bool eager = !options->pynative || (s->eager && (s->updates || !options->parallel));
     if (status == TENG_OK && (!s->work || !s->wrt || !s->grads || !s->block || !eager)) status = TENG_MEMORY;
+    if (status == TENG_OK) status = tg_step_pipe_create(s);
     if (status != TENG_OK) {
         tg_step_destroy(&s);
         return status;
@@ -55,6 +56,7 @@ void tg_step_destroy(tg_step **step)
 {
     tg_step *s = *step;
     if (!s) return;
+    tg_step_pipe_destroy(s);
     for (size_t i = 0; i < s->compiled.len; i++) {
         tg_exec_destroy(&s->compiled.data[i].exec);
         tg_plan_destroy(&s->compiled.data[i].plan);
@@ -150,7 +152,8 @@ teng_status tg_step_build(tg_step *s, tg_graph *g, const tg_step_feed *shapes, t
     teng_tensor *weight = tg_graph_input(g, TG_STEP_WEIGHT, &scalar);
     if (!weight) return teng_error_status();
     if (feed) TG_TRY(feed(user, weight, -1));
-    return append_backward(s, g, *value, weight, kind == TG_STEP_TRAIN && s->options.micro_batches > 1, n);
+    const bool accumulate = s->options.micro_batches > 1 || s->pipe;
+    return append_backward(s, g, *value, weight, kind == TG_STEP_TRAIN && accumulate, n);
 }
 
 /* ---- compiled ---- */
@@ -189,8 +192,8 @@ static teng_status rewrite_graph(tg_step *s, tg_step_kind kind, tg_recompute_try
     return training ? tg_step_recompute(s, g, again) : TENG_OK;
 }
 
-teng_status tg_step_make_plan(tg_step *s, const tg_step_feed *shapes, tg_step_kind kind,
-                              tg_recompute_try *again, tg_plan **out)
+teng_status tg_step_make_graph(tg_step *s, const tg_step_feed *shapes, tg_step_kind kind,
+                               tg_recompute_try *again, tg_graph **out)
 {
     static const char *const names[] = {"train", "eval", "forward", "grads"};
     tg_graph *g = tg_graph_create(names[kind]);
@@ -199,10 +202,16 @@ teng_status tg_step_make_plan(tg_step *s, const tg_step_feed *shapes, tg_step_ki
     tg_parallel_destroy(&s->parallel);
     if (status == TENG_OK) status = tg_step_split(s, shapes, kind, &g, &s->parallel);
     if (status == TENG_OK) status = rewrite_graph(s, kind, again, g);
-    if (status != TENG_OK) {
-        tg_graph_destroy(&g);
-        return status;
-    }
+    if (status != TENG_OK) tg_graph_destroy(&g);
+    *out = g;
+    return status;
+}
+
+teng_status tg_step_make_plan(tg_step *s, const tg_step_feed *shapes, tg_step_kind kind,
+                              tg_recompute_try *again, tg_plan **out)
+{
+    tg_graph *g;
+    TG_TRY(tg_step_make_graph(s, shapes, kind, again, &g));
     const tg_step_options *o = &s->options;
     const tg_plan_options options = {.device = tg_store_device(s->store)->info.kind,
                                      .isa = s->isa,
@@ -321,6 +330,7 @@ teng_status tg_step_train(tg_step *s, int64_t step, double lr, double loss_scale
 {
     s->loss_scale = loss_scale;
     if (s->options.pynative) return tg_step_eager_train(s, step, lr, feeds, out);
+    if (s->pipe) return tg_step_pipe_train(s, step, lr, feeds, out);
     double total = 0;
     tg_exec *e = NULL;
     for (int64_t m = 0; m < s->options.micro_batches; m++) {
@@ -347,6 +357,8 @@ teng_status tg_step_eval(tg_step *s, const tg_step_feed *feed, double *loss)
     float value;
     if (s->options.pynative) {
         TG_TRY(tg_step_eager_run(s, feed, TG_STEP_EVAL, &value, sizeof value));
+    } else if (s->pipe) {
+        TG_TRY(tg_step_pipe_forward(s, feed, TG_STEP_EVAL, &value, sizeof value));
     } else {
         tg_compiled *c;
         TG_TRY(find_compiled(s, feed, TG_STEP_EVAL, true, &c));
@@ -361,6 +373,7 @@ teng_status tg_step_eval(tg_step *s, const tg_step_feed *feed, double *loss)
 teng_status tg_step_forward(tg_step *s, const tg_step_feed *feed, float *out, size_t out_bytes)
 {
     if (s->options.pynative) return tg_step_eager_run(s, feed, TG_STEP_FORWARD, out, out_bytes);
+    if (s->pipe) return tg_step_pipe_forward(s, feed, TG_STEP_FORWARD, out, out_bytes);
     tg_compiled *c;
     TG_TRY(find_compiled(s, feed, TG_STEP_FORWARD, true, &c));
     TG_TRY(feed_inputs(c->exec, feed, feed->n_in - 1));
@@ -373,6 +386,9 @@ teng_status tg_step_grads(tg_step *s, const tg_step_feed *feed, double loss_scal
 {
     s->loss_scale = loss_scale;
     if (s->options.pynative) return tg_step_eager_grads(s, feed, loss, grads);
+    if (s->pipe)
+        return tg_fail(TENG_UNSUPPORTED,
+                       "the gradients of a pipeline lie on its stages: ask for them on one rank");
     float value;
     const float weight = tg_step_seed(s, 1);
     tg_compiled *c;
@@ -402,6 +418,12 @@ teng_status tg_step_plan(tg_step *s, const tg_step_feed *shapes, bool training, 
     *out = NULL;
     if (s->options.pynative) return TENG_OK;
     tg_compiled *c;
+    if (s->pipe) {
+        tg_pipe_program *program;
+        TG_TRY(tg_step_pipe_program(s, shapes, training ? TG_STEP_TRAIN : TG_STEP_EVAL, false, &program));
+        *out = program->pieces[0].plan;
+        return TENG_OK;
+    }
     TG_TRY(find_compiled(s, shapes, training ? TG_STEP_TRAIN : TG_STEP_EVAL, false, &c));
     *out = c->plan;
     return TENG_OK;
@@ -411,6 +433,8 @@ const tg_parallel *tg_step_parallel(const tg_step *s, const tg_plan *plan)
 {
     for (size_t i = 0; i < s->compiled.len; i++)
         if (s->compiled.data[i].plan == plan) return s->compiled.data[i].parallel;
+    for (size_t i = 0; s->pipe && i < s->pipe->programs.len; i++)
+        if (s->pipe->programs.data[i]->pieces[0].plan == plan) return s->pipe->programs.data[i]->parallel;
     return NULL;
 }
 

@@ -20,13 +20,15 @@ typedef struct tg_compiled {
     tg_parallel *parallel; /* how the graph became this rank's; NULL: one rank */
 } tg_compiled;
 
+typedef struct tg_step_pipe tg_step_pipe;
 struct tg_step {
     teng_cell *root;
     tg_store *store;
     tg_step_options options;
     tg_parallel_options split; /* options.parallel points here, or is NULL */
     tg_parallel *parallel;     /* of the plan that was made last, until its owner takes it */
-    tg_parallel *layout;       /* pynative, which has no plan: NULL until it is asked for */
+    tg_step_pipe *pipe;        /* NULL: no pipeline (step_pipeline.h) */
+    tg_parallel *layout;       /* pynative and pipelines, which have no one plan: NULL until it is asked for */
     int isa;
     const tg_param_info *params;
     size_t n_params;
@@ -76,6 +78,9 @@ typedef struct tg_recompute_try {
 } tg_recompute_try;
 teng_status tg_step_check_recompute(const tg_step_options *options); /* what goes together */
 teng_status tg_step_recompute(tg_step *s, tg_graph *g, tg_recompute_try *again);
+/* The graph of this rank after all rewrites; s->parallel says how it became that. */
+teng_status tg_step_make_graph(tg_step *s, const tg_step_feed *shapes, tg_step_kind kind,
+                               tg_recompute_try *again, tg_graph **out);
 teng_status tg_step_make_plan(tg_step *s, const tg_step_feed *shapes, tg_step_kind kind,
                               tg_recompute_try *again, tg_plan **out);
 /* The rates of this machine, unless they are given; a step that recomputes nothing waits for no measurement.

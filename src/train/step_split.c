@@ -1,9 +1,10 @@
 /*
  * A step on many ranks: its graph is built as for one, and becomes this rank's here. What the store must hold
- * follows from the same walk: that of the training plan, or, in pynative, over a graph that nobody runs.
+ * follows from the same walk: that of the training plan, or, in pynative and for a pipeline,
+ * over a graph that nobody runs.
  */
 #include "base/fail.h"
-#include "train/step.h"
+#include "train/step_pipeline.h"
 
 teng_status tg_step_split(tg_step *s, const tg_step_feed *shapes, tg_step_kind kind, tg_graph **g,
                           tg_parallel **out)
@@ -14,7 +15,9 @@ teng_status tg_step_split(tg_step *s, const tg_step_feed *shapes, tg_step_kind k
     tg_graph *whole = *g;
     o.batch = shapes->in_name;
     o.n_batch = kind == TG_STEP_FORWARD ? shapes->n_in - 1 : shapes->n_in;
-    o.micro_batches = s->options.micro_batches;
+    /* A pipeline adds up in accumulators, be it one micro-batch. */
+    o.micro_batches = s->pipe && s->options.micro_batches < 2 ? 2 : s->options.micro_batches;
+    if (s->pipe && kind == TG_STEP_TRAIN) TG_TRY(tg_step_pipe_deal(s, whole));
     *g = NULL;
     return tg_parallel_apply(whole, &o, g, out);
 }
@@ -26,6 +29,10 @@ static teng_status make_layout(tg_step *s, const tg_step_feed *shapes)
     if (!g) return TENG_MEMORY;
     teng_status status = tg_step_build_whole(s, shapes, TG_STEP_TRAIN, g);
     if (status == TENG_OK) status = tg_step_split(s, shapes, TG_STEP_TRAIN, &g, &s->layout);
+    if (status == TENG_OK && s->pipe) {
+        status = tg_step_pipe_keep_own(s, g, s->layout);
+        g = NULL;
+    }
     tg_graph_destroy(&g);
     return status;
 }
@@ -34,7 +41,7 @@ teng_status tg_step_layout(tg_step *s, const tg_step_feed *shapes, const tg_para
 {
     *out = NULL;
     if (!s->options.parallel) return TENG_OK;
-    if (!s->options.pynative) {
+    if (!s->options.pynative && !s->pipe) {
         const tg_plan *plan;
         TG_TRY(tg_step_plan(s, shapes, true, &plan));
         *out = tg_step_parallel(s, plan);

@@ -12,6 +12,7 @@
 #include "data/tokenizer.h"
 #include "device/store.h"
 #include "nn/cell.h"
+#include "parallel/pipe_schedule.h"
 #include "parallel/rank_graph.h"
 #include "plan/plan.h"
 #include "train/loss_scale.h"
@@ -40,6 +41,8 @@ typedef struct tg_step_options {
     /* Many ranks: mesh, rank and how tensors are split; inputs and micro_batches are the step's own. Borrowed
      * until the step is created. NULL: one rank. No communicator is needed to plan. */
     const tg_parallel_options *parallel;
+    tg_pipe_kind pipe_kind; /* where parallel has a pipeline */
+    int pipe_chunks;        /* pieces a stage; 0: one */
 } tg_step_options;
 typedef struct tg_step_feed { /* one micro-batch; host memory */
     const teng_desc *in_desc; /* [n_in] of all ranks together (pynative: of this rank) */
