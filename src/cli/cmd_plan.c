@@ -8,10 +8,10 @@
 
 #include <stdio.h>
 
-static teng_status draw_memory(const tg_config *cfg, const char *path)
+static teng_status draw(const tg_config *cfg, const char *what, const char *path)
 {
     tg_strbuf picture = {0};
-    teng_status status = tg_run_plan_text(cfg, "memory-svg", &picture);
+    teng_status status = tg_run_plan_text(cfg, what, &picture);
     if (status == TENG_OK) status = tg_file_write(path, tg_strbuf_str(&picture), picture.len);
     tg_strbuf_free(&picture);
     return status;
@@ -40,10 +40,13 @@ int tg_cmd_plan(const tg_args_plan *args)
     if (status != TG_EXIT_OK) return status;
     tg_strbuf text = {0};
     teng_status made = TENG_OK;
-    if (args->memory_svg) made = draw_memory(cfg, args->memory_svg);
+    if (args->memory_svg) made = draw(cfg, "memory-svg", args->memory_svg);
+    if (args->schedule_svg && made == TENG_OK) made = draw(cfg, "schedule-svg", args->schedule_svg);
     if (args->memory_svg && !asked && made == TENG_OK)
         tg_strbuf_printf(&text, "%s: the memory of one step\n", args->memory_svg);
-    else if (!asked && made == TENG_OK)
+    if (args->schedule_svg && !asked && made == TENG_OK)
+        tg_strbuf_printf(&text, "%s: the schedule of one step\n", args->schedule_svg);
+    if (!args->memory_svg && !args->schedule_svg && !asked && made == TENG_OK)
         made = tg_run_plan_text(cfg, "summary", &text);
     for (int i = 0; i < N && made == TENG_OK; i++)
         if (listings[i].asked) made = tg_run_plan_text(cfg, listings[i].what, &text);

@@ -7,6 +7,7 @@
 #include "plan/plan_kinds.h"
 #include "tensor/desc.h"
 #include "train/run_impl.h"
+#include "train/step_pipeline.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -112,14 +113,31 @@ static teng_status print_json(const tg_config *cfg, const tg_lm_info *info, cons
     return TENG_OK;
 }
 
+/* The stages of a pipeline as text, or its schedule as a picture. */
+static teng_status print_pipeline(const tg_config *cfg, tg_step *step, bool picture, tg_strbuf *out)
+{
+    const int64_t dims[2] = {cfg->train.batch_size / cfg->train.micro_batches, cfg->train.seq_len};
+    const teng_desc desc = tg_desc_make(TENG_I32, 2, dims);
+    const tg_step_feed shapes = {
+        .in_desc = (teng_desc[]){desc, desc}, .in_name = (const char *[]){"tokens", "labels"}, .n_in = 2};
+    if (!step->pipe && picture)
+        return tg_fail(TENG_INVALID, "there is no schedule to draw: parallel.pipeline=1; give the number of "
+                                     "stages, as parallel.pipeline=4");
+    if (!step->pipe) return TENG_OK;
+    return picture ? tg_step_pipe_svg(step, &shapes, out) : tg_step_pipe_print(step, &shapes, out);
+}
+
 static teng_status print(const tg_config *cfg, const tg_lm_info *info, tg_step *step, const char *what,
                          tg_strbuf *out)
 {
     const tg_plan *plan;
+    if (strcmp(what, "schedule-svg") == 0) return print_pipeline(cfg, step, true, out);
     TG_TRY(tg_run_plan_micro_batch(cfg, step, &plan));
-    if (strcmp(what, "summary") == 0)
-        return print_summary(cfg, info, step, plan, out);
-    else if (strcmp(what, "memory-svg") == 0)
+    if (strcmp(what, "summary") == 0) {
+        TG_TRY(print_summary(cfg, info, step, plan, out));
+        return print_pipeline(cfg, step, false, out);
+    }
+    if (strcmp(what, "memory-svg") == 0)
         return draw(cfg, info, plan, out);
     else if (strcmp(what, "graph") == 0)
         tg_graph_print(plan->graph, out);
@@ -139,6 +157,16 @@ static teng_status print(const tg_config *cfg, const tg_lm_info *info, tg_step *
     return out->failed ? tg_fail(TENG_MEMORY, "out of memory for the listing") : TENG_OK;
 }
 
+static teng_status mesh_of(const tg_config *cfg, tg_mesh *out)
+{
+    int64_t sizes[TG_CONFIG_AXES];
+    int size[TG_AXES];
+    tg_config_axes(cfg, 0, sizes);
+    for (int a = 0; a < TG_AXES; a++)
+        size[a] = (int)sizes[a];
+    return tg_mesh_make(size, 0, out);
+}
+
 teng_status tg_run_plan_text(const tg_config *cfg, const char *what, tg_strbuf *out)
 {
     TG_TRY(tg_config_check(cfg, 0));
@@ -149,7 +177,14 @@ teng_status tg_run_plan_text(const tg_config *cfg, const char *what, tg_strbuf *
     tg_device *dev = NULL;
     tg_store *store = NULL;
     tg_step *step = NULL;
+    tg_mesh mesh;
+    tg_parallel_options split;
     tg_step_options options = tg_run_step_options(cfg);
+    if (cfg->parallel.pipeline > 1) {
+        TG_TRY(mesh_of(cfg, &mesh));
+        tg_run_parallel_options(cfg, &mesh, 0, &split);
+        options.parallel = &split;
+    }
     options.pynative = false; /* a plan is of the graph; PYNATIVE runs the same operators */
     teng_status status = cfg->model.vocab_size.set ? TENG_OK : tg_run_open_tokenizer(cfg, &tokenizer);
     if (status == TENG_OK) status = tg_run_open_model(cfg, tokenizer, &lm, &info);

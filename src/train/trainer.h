@@ -140,7 +140,7 @@ int64_t tg_run_step(const tg_run *run); /* steps done */
 const tg_lm_info *tg_run_lm_info(const tg_run *run);
 const tg_device_info *tg_run_device_info(const tg_run *run);
 /* Plan of a configuration without data or weights: parameters, FLOPs, passes, steps, memory. what: "summary",
- * "graph", "plan", "memory", "casts", "dot", "json", "memory-svg". */
+ * "graph", "plan", "memory", "casts", "dot", "json", "memory-svg"; of a pipeline "schedule-svg". */
 teng_status tg_run_plan_text(const tg_config *cfg, const char *what, tg_strbuf *out);
 
 /* ---- a model for use (train/generate.c) ---- */
