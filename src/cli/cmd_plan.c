@@ -8,11 +8,15 @@
 
 #include <stdio.h>
 
-static teng_status draw(const tg_config *cfg, const char *what, const char *path)
+/* Writes a picture where one is asked for, and says so where no listing is. */
+static teng_status draw(const tg_config *cfg, const char *what, const char *path, const char *said,
+                        tg_strbuf *out)
 {
     tg_strbuf picture = {0};
+    if (!path) return TENG_OK;
     teng_status status = tg_run_plan_text(cfg, what, &picture);
     if (status == TENG_OK) status = tg_file_write(path, tg_strbuf_str(&picture), picture.len);
+    if (status == TENG_OK && said) tg_strbuf_printf(out, "%s: %s\n", path, said);
     tg_strbuf_free(&picture);
     return status;
 }
@@ -39,13 +43,11 @@ int tg_cmd_plan(const tg_args_plan *args)
     int status = tg_cli_load_config(&args->base, args->base.words[0], false, &cfg);
     if (status != TG_EXIT_OK) return status;
     tg_strbuf text = {0};
-    teng_status made = TENG_OK;
-    if (args->memory_svg) made = draw(cfg, "memory-svg", args->memory_svg);
-    if (args->schedule_svg && made == TENG_OK) made = draw(cfg, "schedule-svg", args->schedule_svg);
-    if (args->memory_svg && !asked && made == TENG_OK)
-        tg_strbuf_printf(&text, "%s: the memory of one step\n", args->memory_svg);
-    if (args->schedule_svg && !asked && made == TENG_OK)
-        tg_strbuf_printf(&text, "%s: the schedule of one step\n", args->schedule_svg);
+    teng_status made =
+        draw(cfg, "memory-svg", args->memory_svg, asked ? NULL : "the memory of one step", &text);
+    if (made == TENG_OK)
+        made =
+            draw(cfg, "schedule-svg", args->schedule_svg, asked ? NULL : "the schedule of one step", &text);
     if (!args->memory_svg && !args->schedule_svg && !asked && made == TENG_OK)
         made = tg_run_plan_text(cfg, "summary", &text);
     for (int i = 0; i < N && made == TENG_OK; i++)

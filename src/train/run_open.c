@@ -104,6 +104,12 @@ static tg_loss_scale_options loss_scale_options(const tg_config *cfg)
     return o;
 }
 
+_Static_assert((int)TG_PIPE_1F1B == (int)TG_CFG_PIPELINE_1F1B &&
+                   (int)TG_PIPE_GPIPE == (int)TG_CFG_PIPELINE_GPIPE &&
+                   (int)TG_PIPE_INTERLEAVED == (int)TG_CFG_PIPELINE_INTERLEAVED &&
+                   (int)TG_PIPE_ZERO_BUBBLE == (int)TG_CFG_PIPELINE_ZERO_BUBBLE,
+               "schedules are named in one order");
+
 tg_step_options tg_run_step_options(const tg_config *cfg)
 {
     return (tg_step_options){
