@@ -46,7 +46,7 @@ static teng_status make_one(fusion *f, const bucket *b)
     for (int i = 0; i < b->n; i++) {
         b->members[i]->out[0]->replaced = one->out[i];
         b->members[i]->dead = true;
-        for (size_t k = 0; k < f->record->moves.len; k++)
+        for (size_t k = 0; f->record && k < f->record->moves.len; k++)
             if (f->record->moves.data[k].node == b->members[i]) f->record->moves.data[k].node = one;
     }
     return TENG_OK;
@@ -132,4 +132,9 @@ teng_status par_fuse(tg_graph *g, size_t limit, tg_parallel *record)
     if (status != TENG_OK) return status;
     tg_graph_sweep(g);
     return tg_graph_check(g) == TENG_OK ? TENG_OK : tg_fail_context("after fusion of sums");
+}
+
+teng_status tg_parallel_fuse(tg_graph *g, size_t limit)
+{
+    return limit ? par_fuse(g, limit, NULL) : TENG_OK;
 }

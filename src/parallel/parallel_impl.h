@@ -95,7 +95,8 @@ void par_localize_rows(const tg_node *node, const teng_place *in, const teng_pla
 
 /* par_special.c: *done when the node was placed by a way of its own. */
 teng_status par_special(par *p, tg_node *node, bool *done);
-/* par_fuse.c: sums travel in buckets of up to `limit` bytes; record: moves are those of the buckets then. */
+/* par_fuse.c: sums travel in buckets of up to `limit` bytes; record (may be NULL): moves are those of the
+ * buckets then. */
 teng_status par_fuse(tg_graph *g, size_t limit, tg_parallel *record);
 /* par_update.c */
 teng_status par_update(par *p, tg_node *node, bool *done);

@@ -256,7 +256,7 @@ static bool is_ours(const copier *p, const tg_node *node, int stage)
 }
 
 /* Every parameter of the stage that the whole graph updates is updated here too. */
-static teng_status check_update(const copier *p)
+static teng_status check_update(const copier *p, int stage)
 {
     const tg_graph *g = p->c->whole;
     for (size_t k = 0; k < g->nodes.len; k++) {
@@ -265,7 +265,7 @@ static teng_status check_update(const copier *p)
         const teng_tensor *v = node->in[node->op->updates[0] - 1];
         while (v->node && v->node->n_in)
             v = v->node->in[0];
-        if (v->kind == TG_VALUE_PARAM && p->map[v->id] && !p->map[node->out[0]->id])
+        if (v->kind == TG_VALUE_PARAM && tg_pipe_cut_holds(p->c, stage, v->name) && !p->map[node->out[0]->id])
             return tg_fail(TENG_STATE, "pipeline: the update of %s reads what another stage has", v->name);
     }
     return TENG_OK;
@@ -301,6 +301,6 @@ teng_status tg_pipe_update_graph(const tg_pipe_cut *cut, int stage, tg_graph **o
     teng_status status = begin(&p, cut, "update", -1);
     if (status == TENG_OK) status = map_accumulators(&p, stage);
     if (status == TENG_OK) status = copy_update(&p, stage);
-    if (status == TENG_OK) status = check_update(&p);
+    if (status == TENG_OK) status = check_update(&p, stage);
     return end(&p, status, out);
 }

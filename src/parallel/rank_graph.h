@@ -58,6 +58,9 @@ typedef struct tg_parallel {
  * gets the graph as it was. Errors name what does not divide, by configuration key and value. */
 teng_status tg_parallel_apply(tg_graph *global, const tg_parallel_options *options, tg_graph **local,
                               tg_parallel **out);
+/* Fusion alone, of a part of such a graph that was made without (options.fusion 0): the stages of a pipeline.
+ */
+teng_status tg_parallel_fuse(tg_graph *graph, size_t limit);
 void tg_parallel_destroy(tg_parallel **parallel);
 const tg_parallel_entry *tg_parallel_entry_find(const tg_parallel *parallel, const char *name);
 

@@ -17,6 +17,7 @@ teng_status tg_step_split(tg_step *s, const tg_step_feed *shapes, tg_step_kind k
     o.n_batch = kind == TG_STEP_FORWARD ? shapes->n_in - 1 : shapes->n_in;
     /* A pipeline adds up in accumulators, be it one micro-batch. */
     o.micro_batches = s->pipe && s->options.micro_batches < 2 ? 2 : s->options.micro_batches;
+    if (s->pipe) o.fusion = 0; /* sums of several stages must not become one: each stage fuses its own */
     if (s->pipe && kind == TG_STEP_TRAIN) TG_TRY(tg_step_pipe_deal(s, whole));
     *g = NULL;
     return tg_parallel_apply(whole, &o, g, out);

@@ -147,6 +147,16 @@ static teng_status find_inputs(tg_pipe_piece *piece)
     return TENG_OK;
 }
 
+/* The graph is taken over. */
+static teng_status plan_part(tg_step *s, tg_graph *g, int slots, tg_plan **out)
+{
+    const tg_plan_options options = plan_options(s, slots, slots == 0);
+    const teng_status status = tg_parallel_fuse(g, s->options.parallel->fusion);
+    if (status == TENG_OK) return tg_plan_create(g, &options, out);
+    tg_graph_destroy(&g);
+    return status;
+}
+
 static teng_status plan_piece(tg_step *s, tg_pipe_program *program, int chunk)
 {
     const tg_step_pipe *p = s->pipe;
@@ -156,8 +166,7 @@ static teng_status plan_piece(tg_step *s, tg_pipe_program *program, int chunk)
     piece->slots = program->kind == TG_STEP_TRAIN ? tg_pipe_held(p->schedule, p->stage, chunk) : 1;
     const bool split = p->kind == TG_PIPE_ZERO_BUBBLE && program->kind == TG_STEP_TRAIN;
     TG_TRY(tg_pipe_piece_graph(program->cut, piece->piece, split, &g));
-    const tg_plan_options options = plan_options(s, piece->slots, false);
-    TG_TRY(tg_plan_create(g, &options, &piece->plan));
+    TG_TRY(plan_part(s, g, piece->slots, &piece->plan));
     return find_inputs(piece);
 }
 
@@ -202,8 +211,7 @@ static teng_status plan_program(tg_step *s, const tg_step_feed *shapes, tg_pipe_
         TG_TRY(plan_piece(s, program, c));
     if (program->kind != TG_STEP_TRAIN) return TENG_OK;
     TG_TRY(tg_pipe_update_graph(program->cut, s->pipe->stage, &g));
-    const tg_plan_options options = plan_options(s, 0, true);
-    TG_TRY(tg_plan_create(g, &options, &program->update_plan));
+    TG_TRY(plan_part(s, g, 0, &program->update_plan));
     return check_budget(s, program);
 }
 
