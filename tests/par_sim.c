@@ -5,6 +5,7 @@
 #include "graph/op_table.h"
 #include "op/collective/collective.h"
 #include "op/op_list.h"
+#include "op/ring_attention/ring_attention.h"
 #include "tensor/desc.h"
 
 #include "cmocka_all.h"
@@ -280,6 +281,87 @@ static void communicate(par_sim *s, const tg_node *const *node)
     tg_free(member);
 }
 
+/* ---- rings: the whole sequence is put together, attention runs on it, each rank takes its rows ---- */
+static void rows_between(char *whole, char *part, const teng_desc *local, int dim, int64_t parts,
+                         int64_t index, bool to_whole)
+{
+    int64_t outer = 1, inner = teng_dtype_size(local->dtype);
+    for (int d = 0; d < local->ndim; d++) {
+        if (d < dim) outer *= local->dims[d];
+        if (d > dim) inner *= local->dims[d];
+    }
+    const int64_t size = local->dims[dim] / 2;
+    for (int64_t half = 0; half < 2; half++) {
+        const int64_t piece = half ? 2 * parts - 1 - index : index;
+        for (int64_t o = 0; o < outer; o++) {
+            char *w = whole + (o * 2 * parts + piece) * size * inner,
+                 *q = part + (o * 2 + half) * size * inner;
+            memcpy(to_whole ? w : q, to_whole ? q : w, (size_t)(size * inner));
+        }
+    }
+}
+
+static void run_on(const teng_op_call *call, const void *const *ins, void *const *outs, const char *scope)
+{
+    const teng_kernel *kernel = tg_kernel_select(call, "cpu", tg_cpu_isa_current(), NULL);
+    teng_prepared prepared = {0};
+    if (!kernel || (kernel->prepare && kernel->prepare(call, &prepared) != TENG_OK))
+        fail_msg("%s: %s", call->op->name, teng_error());
+    const teng_desc work = tg_desc_make(TENG_F32, 1, (int64_t[]){(int64_t)prepared.workspace / 4 + 16});
+    void *workspace = buffer(&work);
+    const teng_kernel_args args = {
+        .call = call, .state = prepared.state, .in = ins, .out = outs, .workspace = workspace};
+    if (kernel->run(&args) != TENG_OK) fail_msg("%s @ %s: %s", call->op->name, scope, teng_error());
+    if (kernel->release && prepared.state) kernel->release(prepared.state);
+    free(workspace);
+}
+
+static bool is_ring(const tg_node *node)
+{
+    return node->op == &tg_op_ring_attention || node->op == &tg_op_ring_attention_grad;
+}
+
+static void ring(par_sim *s, const tg_node *const *node)
+{
+    int *member = tg_calloc((size_t)s->mesh.ranks, sizeof *member);
+    for (int r = 0; r < s->mesh.ranks; r++) {
+        const tg_ring_attr *a = node[r]->attr;
+        const bool grad = node[r]->op == &tg_op_ring_attention_grad;
+        teng_desc in[6], out[3];
+        void *ins[6], *outs[3];
+        int index = 0;
+        const int n = tg_mesh_group(&s->mesh, r, (tg_axis_set)a->axes, member, &index);
+        assert_int_equal(n, a->parts);
+        assert_int_equal(index, a->index);
+        teng_op_call call = tg_node_call(node[r], in, out);
+        call.op = grad ? &tg_op_attention_grad : &tg_op_attention;
+        call.attr = &a->options;
+        for (int i = 0; i < call.n_in + call.n_out; i++) {
+            const bool is_in = i < call.n_in;
+            const int k = is_in ? i : i - call.n_in, dim = (is_in ? i == 4 : !grad && k == 1) ? 2 : 1;
+            teng_desc *d = is_in ? &in[k] : &out[k];
+            const teng_desc local = *d;
+            d->dims[dim] *= n;
+            void *whole = *(is_in ? &ins[k] : &outs[k]) = buffer(d);
+            for (int m = 0; is_in && m < n; m++)
+                rows_between(whole, s->ranks[member[m]].data[node[member[m]]->in[k]->id], &local, dim, n, m,
+                             true);
+        }
+        run_on(&call, (const void *const *)ins, outs, node[r]->scope);
+        for (int o = 0; o < call.n_out; o++) {
+            const teng_tensor *v = node[r]->out[o];
+            rank_state *k = &s->ranks[r];
+            if (!k->data[v->id]) k->data[v->id] = buffer(&v->desc);
+            k->owned[v->id] = true;
+            rows_between(outs[o], k->data[v->id], &v->desc, !grad && o == 1 ? 2 : 1, n, index, false);
+            free(outs[o]);
+        }
+        for (int i = 0; i < call.n_in; i++)
+            free(ins[i]);
+    }
+    tg_free(member);
+}
+
 /* ---- everything else ---- */
 static void run_alone(rank_state *k, const tg_node *node)
 {
@@ -302,19 +384,7 @@ static void run_alone(rank_state *k, const tg_node *node)
         }
         outs[o] = k->data[id];
     }
-    if (!(node->op->traits & TENG_OP_VIEW)) {
-        const teng_kernel *kernel = tg_kernel_select(&call, "cpu", tg_cpu_isa_current(), NULL);
-        teng_prepared prepared = {0};
-        if (!kernel || (kernel->prepare && kernel->prepare(&call, &prepared) != TENG_OK))
-            fail_msg("%s: %s", node->op->name, teng_error());
-        const teng_desc work = tg_desc_make(TENG_F32, 1, (int64_t[]){(int64_t)prepared.workspace / 4 + 16});
-        void *workspace = buffer(&work);
-        const teng_kernel_args args = {
-            .call = &call, .state = prepared.state, .in = ins, .out = outs, .workspace = workspace};
-        if (kernel->run(&args) != TENG_OK) fail_msg("%s @ %s: %s", node->op->name, node->scope, teng_error());
-        if (kernel->release && prepared.state) kernel->release(prepared.state);
-        free(workspace);
-    }
+    if (!(node->op->traits & TENG_OP_VIEW)) run_on(&call, ins, outs, node->scope);
     tg_free(in);
     tg_free(ins);
 }
@@ -331,7 +401,7 @@ void par_sim_run(par_sim *s, tg_phase phase)
             for (node[r] = NULL; at[r] < k->g->nodes.len && !node[r]; at[r]++) {
                 const tg_node *x = k->g->nodes.data[at[r]];
                 if (x->phase != phase) continue;
-                if (x->op->traits & TENG_OP_COMMUNICATES)
+                if (x->op->traits & TENG_OP_COMMUNICATES || is_ring(x))
                     node[r] = x;
                 else
                     run_alone(k, x);
@@ -340,7 +410,10 @@ void par_sim_run(par_sim *s, tg_phase phase)
         }
         more = waiting > 0;
         if (waiting && waiting != n) fail_msg("%d of %d ranks wait for the others", waiting, n);
-        if (waiting) communicate(s, node);
+        if (waiting && is_ring(node[0]))
+            ring(s, node);
+        else if (waiting)
+            communicate(s, node);
     }
     tg_free(at);
     tg_free(node);

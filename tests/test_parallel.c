@@ -89,9 +89,24 @@ static void tensor_and_data(void **state)
               DENSE);
 }
 
+static void context_ranks(void **state)
+{
+    (void)state;
+    every("context 2", (par_case){.size = {[TG_AXIS_CONTEXT] = 2}}, DENSE);
+    every("context 4, data 2, ZeRO 3",
+          (par_case){.size = {[TG_AXIS_CONTEXT] = 4, [TG_AXIS_DATA] = 2}, .zero = 3, .dropout = true}, DENSE);
+    every("context 2, tensor 2, sequence, data 2",
+          (par_case){.size = {[TG_AXIS_CONTEXT] = 2, [TG_AXIS_TENSOR] = 2, [TG_AXIS_DATA] = 2},
+                     .sequence = true,
+                     .zero = 1,
+                     .micro_batches = 2},
+          DENSE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(data_ranks), cmocka_unit_test(zero),
-                                       cmocka_unit_test(tensor_ranks), cmocka_unit_test(tensor_and_data)};
+                                       cmocka_unit_test(tensor_ranks), cmocka_unit_test(tensor_and_data),
+                                       cmocka_unit_test(context_ranks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

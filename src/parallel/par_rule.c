@@ -40,15 +40,29 @@ static int64_t pieces_of(const par *p, const tg_placement *at, tg_axis axis, int
     return n;
 }
 
-/* Along the context axis rows stay where they are when [B, T, …] becomes [B · T, …]: each rank has rows of
- * its own, the same ones in all such values. */
-static void add_flat_rows(const teng_op_call *call, teng_place_rules *rules)
+/* In the place of all other rules but the first, that everything is whole. */
+static void instead(teng_place_rules *rules, const teng_place *in, const teng_place *out)
+{
+    for (int r = 1; r < rules->n; r++)
+        tg_free(rules->rules[r].in);
+    rules->n = 1;
+    teng_place_add(rules, in, out);
+}
+
+/* Along the context axis rows stay where they are when [B, T, …] becomes [B · T, …] and back: each rank has
+ * rows of its own, the same ones in all such values. Attention there is a ring. */
+static void add_context(const teng_op_call *call, teng_place_rules *rules)
 {
     const teng_desc *x = &call->in[0], *y = &call->out[0];
-    if (x->ndim >= 2 && y->ndim >= 1 && y->ndim < x->ndim && x->dims[0] * x->dims[1] == y->dims[0])
-        teng_place_add(rules, &(teng_place){1}, &(teng_place){0});
-    if (y->ndim >= 2 && x->ndim >= 1 && x->ndim < y->ndim && y->dims[0] * y->dims[1] == x->dims[0])
-        teng_place_add(rules, &(teng_place){0}, &(teng_place){1});
+    if (call->op == &tg_op_ring_attention)
+        teng_place_add(rules, (teng_place[]){1, 1, 1}, (teng_place[]){1, 2});
+    if (call->op == &tg_op_ring_attention_grad)
+        teng_place_add(rules, (teng_place[]){1, 1, 1, 1, 2, 1}, (teng_place[]){1, 1, 1});
+    if (call->op != &tg_op_reshape) return;
+    if (x->ndim >= 2 && y->ndim >= 1 && x->dims[1] > 1 && x->dims[0] * x->dims[1] == y->dims[0])
+        instead(rules, &(teng_place){1}, &(teng_place){0});
+    else if (y->ndim >= 2 && x->ndim >= 1 && y->dims[1] > 1 && y->dims[0] * y->dims[1] == x->dims[0])
+        instead(rules, &(teng_place){0}, &(teng_place){1});
 }
 
 /* Groups of a dimension that are cut apart, or put together: each rank does so with its own pieces. */
@@ -192,7 +206,7 @@ teng_status par_choose(par *p, const tg_node *node, tg_placement *in, tg_placeme
     for (int k = 0; k < TG_AXES && status == TENG_OK; k++) {
         const tg_axis a = tg_mesh_nesting[k];
         if (!(p->split_axes >> a & 1u)) continue;
-        if (a == TG_AXIS_CONTEXT && node->op == &tg_op_reshape) add_flat_rows(&m.call, &rules);
+        if (a == TG_AXIS_CONTEXT) add_context(&m.call, &rules);
         if (a != TG_AXIS_TENSOR) par_own_rows(p, node, a, &rules);
         if (a == TG_AXIS_TENSOR && (node->op == &tg_op_split || node->op == &tg_op_concat))
             add_groups(&m.call, par_of(p, node->in[0])->at.groups, &rules);

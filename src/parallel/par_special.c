@@ -10,6 +10,7 @@
 #include "op/op_list.h"
 #include "op/matmul/matmul.h"
 #include "op/reduce/reduce.h"
+#include "op/ring_attention/ring_attention.h"
 #include "tensor/desc.h"
 
 #include <string.h>
@@ -158,6 +159,33 @@ static teng_status attention(par *p, const tg_node *node)
     return TENG_OK;
 }
 
+/* ---- attention of a sequence that the context axis splits: keys and values go round ---- */
+static bool goes_round(par *p, const tg_node *node)
+{
+    return (node->op == &tg_op_attention || node->op == &tg_op_attention_grad) &&
+           p->split_axes >> TG_AXIS_CONTEXT & 1u && par_of(p, node->in[0])->at.on[TG_AXIS_CONTEXT] == 1;
+}
+
+static teng_status ring(par *p, const tg_node *node)
+{
+    const tg_ring_attr attr = {.options = *(const teng_attention_options *)node->attr,
+                               .axes = 1 << TG_AXIS_CONTEXT,
+                               .parts = p->o->mesh.size[TG_AXIS_CONTEXT],
+                               .index = p->coord[TG_AXIS_CONTEXT]};
+    if (!attr.options.causal)
+        return tg_fail(TENG_UNSUPPORTED,
+                       "parallel.context = %d balances causal attention, and this one sees all keys; leave "
+                       "parallel.context at 1",
+                       p->o->mesh.size[TG_AXIS_CONTEXT]);
+    const tg_node *n =
+        par_rewrite(p, node->op == &tg_op_attention ? &tg_op_ring_attention : &tg_op_ring_attention_grad,
+                    &attr, node->n_in, node->in);
+    if (!n) return teng_error_status();
+    for (int o = 0; o < node->n_out; o++)
+        par_replace(p, node->out[o], n->out[o]);
+    return TENG_OK;
+}
+
 teng_status par_special(par *p, tg_node *node, bool *done)
 {
     const int labels = labels_of(node->op);
@@ -166,6 +194,7 @@ teng_status par_special(par *p, tg_node *node, bool *done)
         return loss(p, node, labels);
     if (node->op == &tg_op_matmul && node->n_in == 3 && sums_are_partial(p, node)) return bias_after(p, node);
     if (few_heads(p, node)) return attention(p, node);
+    if (goes_round(p, node)) return ring(p, node);
     *done = false;
     return TENG_OK;
 }
