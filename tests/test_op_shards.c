@@ -170,6 +170,57 @@ static void test_uneven_vocabulary(void **state)
     tg_free(dtable);
 }
 
+/* The loss on 3 ranks with 4, 4 and 3 of 11 entries: columns of lse, summands of hit and dx, pieces of dw. */
+static void test_uneven_loss(void **state)
+{
+    (void)state;
+    enum { V = 11, C = 3, N = 6, PARTS = 3 };
+    const teng_desc whole[] = {tg_desc_make(TENG_F32, 2, (int64_t[]){N, C}),
+                               tg_desc_make(TENG_F32, 2, (int64_t[]){V, C}),
+                               tg_desc_make(TENG_I32, 1, (int64_t[]){N}),
+                               tg_desc_make(TENG_F32, 1, (int64_t[]){N}), tg_desc_make(TENG_F32, 0, NULL)};
+    const tg_linear_lse_attr attr = {.ignore_index = -1, .parts = PARTS};
+    const tg_linear_ce_attr grad = {.ignore_index = -1, .wide = 1};
+    const double one = 1;
+    double *x = draw("x", N * C), *w = draw("w", V * C), *labels = draw_ids("labels", N, -1, V);
+    double *lse = draw("lse", N), *want[4], *mine[4], hit[N] = {0}, dx[N * C] = {0};
+    run(&tg_op_linear_lse, &attr, 3, whole, (const double *[]){x, w, labels}, want);
+    run(&tg_op_linear_cross_entropy_grad, &grad, 5, whole, (const double *[]){x, w, labels, lse, &one},
+        want + 2);
+    for (int64_t r = 0; r < PARTS; r++) {
+        enum { R = TENG_REPLICATED, P = TENG_PARTIAL };
+        int64_t begin, size;
+        tg_mesh_cut(V, PARTS, r, &begin, &size);
+        tg_linear_lse_attr own = attr;
+        tg_linear_ce_attr own_grad = grad;
+        const teng_op_call call = {.attr = &attr, .n_in = 3, .in = whole},
+                           call_grad = {.attr = &grad, .n_in = 5, .in = whole};
+        tg_op_linear_lse.localize(&call, (teng_place[]){R, 0, R}, (teng_place[]){1, P}, PARTS, r, &own);
+        tg_op_linear_cross_entropy_grad.localize(&call_grad, (teng_place[]){R, 0, R, R, R},
+                                                 (teng_place[]){P, 0}, PARTS, r, &own_grad);
+        teng_desc piece[5];
+        memcpy(piece, whole, sizeof piece);
+        piece[1].dims[0] = size;
+        run(&tg_op_linear_lse, &own, 3, piece, (const double *[]){x, w + begin * C, labels}, mine);
+        run(&tg_op_linear_cross_entropy_grad, &own_grad, 5, piece,
+            (const double *[]){x, w + begin * C, labels, lse, &one}, mine + 2);
+        for (int i = 0; i < N; i++) {
+            same(mine[0] + i, want[0] + i * PARTS + r, 1);
+            hit[i] += mine[1][i];
+        }
+        for (int i = 0; i < N * C; i++)
+            dx[i] += mine[2][i];
+        same(mine[3], want[3] + begin * C, size * C);
+        for (int i = 0; i < 4; i++)
+            tg_free(mine[i]);
+    }
+    same(hit, want[1], N);
+    same(dx, want[2], N * C);
+    double *const all[] = {x, w, labels, lse, want[0], want[1], want[2], want[3]};
+    for (int i = 0; i < 8; i++)
+        tg_free(all[i]);
+}
+
 /* ---- sequences in pairs of pieces ---- */
 enum { B = 2, INNER = 6 };
 
@@ -288,9 +339,8 @@ int main(void)
 {
     if (tg_op_register_builtin() != TENG_OK) return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_vocabulary),
-        cmocka_unit_test(test_uneven_vocabulary),
-        cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_vocabulary),         cmocka_unit_test(test_uneven_vocabulary),
+        cmocka_unit_test(test_uneven_loss),        cmocka_unit_test(test_pairs),
         cmocka_unit_test(test_pair_of_slice_grad),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

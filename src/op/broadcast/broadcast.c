@@ -1,4 +1,5 @@
 /* broadcast: x repeated to a larger shape, as NumPy's broadcast_to. */
+#include "mesh/mesh.h"
 #include "op/cpu_kernel.h"
 #include "op/op_list.h"
 #include "op/want.h"
@@ -58,8 +59,10 @@ static void place(const teng_op_call *call, teng_place_rules *rules)
 static void localize(const teng_op_call *call, const teng_place *in, const teng_place *out, int64_t parts,
                      int64_t index, void *attr)
 {
-    (void)call, (void)in, (void)index;
-    if (out[0] >= 0) ((teng_dims *)attr)->v[out[0]] /= parts;
+    teng_dims *dims = attr;
+    int64_t begin;
+    (void)call, (void)in;
+    if (out[0] >= 0) tg_mesh_cut(dims->v[out[0]], parts, index, &begin, &dims->v[out[0]]);
 }
 
 static void cost(const teng_op_call *call, teng_cost *c)

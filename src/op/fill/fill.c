@@ -1,4 +1,5 @@
 /* fill: a constant tensor, made where it is used. */
+#include "mesh/mesh.h"
 #include "op/fill/fill.h"
 
 #include "op/cpu_kernel.h"
@@ -34,9 +35,10 @@ static void place(const teng_op_call *call, teng_place_rules *rules)
 static void localize(const teng_op_call *call, const teng_place *in, const teng_place *out, int64_t parts,
                      int64_t index, void *attr)
 {
-    (void)call, (void)in, (void)index;
     tg_fill_attr *local = attr;
-    if (out[0] >= 0) local->dims.v[out[0]] /= parts;
+    int64_t begin;
+    (void)call, (void)in;
+    if (out[0] >= 0) tg_mesh_cut(local->dims.v[out[0]], parts, index, &begin, &local->dims.v[out[0]]);
 }
 
 static void cost(const teng_op_call *call, teng_cost *cost)

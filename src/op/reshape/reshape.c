@@ -1,4 +1,5 @@
 /* reshape: the same elements in the same order under another shape. A view: no kernel ever runs. */
+#include "mesh/mesh.h"
 #include "op/op_list.h"
 #include "op/want.h"
 #include "teng/ops.h"
@@ -62,9 +63,12 @@ static void place(const teng_op_call *call, teng_place_rules *rules)
 static void localize(const teng_op_call *call, const teng_place *in, const teng_place *out, int64_t parts,
                      int64_t index, void *attr)
 {
-    (void)call, (void)in, (void)index;
     teng_dims *dims = attr;
-    if (out[0] >= 0 && dims->v[out[0]] > 0) dims->v[out[0]] /= parts;
+    int64_t begin, size;
+    if (in[0] < 0 || dims->v[out[0]] <= 0) return;
+    const int64_t whole = call->in[0].dims[in[0]]; /* more or less of y's elements go with each of x's */
+    tg_mesh_cut(whole, parts, index, &begin, &size);
+    dims->v[out[0]] = dims->v[out[0]] * size / whole;
 }
 
 static void cost(const teng_op_call *call, teng_cost *c)
