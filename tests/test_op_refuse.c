@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "device/cpu_isa.h"
 #include "op/add_positions/add_positions.h"
+#include "op/cross_entropy/cross_entropy.h"
 #include "op/dropout/dropout.h"
 #include "op/embedding/embedding.h"
 #include "op/linear_cross_entropy/linear_cross_entropy.h"
@@ -39,6 +40,7 @@ static const teng_rope_options odd = {.theta = 1e4, .rotary_dim = 7}, cold = {.t
                                strange = {.theta = 1e4, .type = 9};
 static const double eps = 1e-5, below = -1;
 static const int64_t one = 1, three = 3, ignore = -100;
+static const tg_cross_entropy_attr ignore_all = {.ignore_index = -100};
 static const tg_embedding_attr table_attr = {0, 0}, piece = {2, 10};
 static const tg_embedding_grad_attr fewer = {{0, 0}, -3};
 static const refusal list[] = {
@@ -149,6 +151,11 @@ static const refusal list[] = {
      3,
      {D(F32, 2, 9, 4), D(I32, 1, 9), D(F32, 1, 1)},
      "valid is f32[1]; it must be an f32 scalar"},
+    {&tg_op_logits_lse,
+     &(const tg_logits_lse_attr){.parts = 5},
+     2,
+     {D(F32, 2, 9, 4), D(I32, 1, 9)},
+     "parts is 5; logits are f32[9,4], which make 1 to 4 pieces"},
     {&tg_op_add_positions,
      &all_rows,
      2,
@@ -233,7 +240,7 @@ static const refusal list[] = {
      {D(F32, 2, 3, 4), D(I32, 1, 4)},
      "labels is i32[4]; it must be i32[3]"},
     {&tg_op_cross_entropy_grad,
-     &ignore,
+     &ignore_all,
      4,
      {D(F32, 2, 3, 4), D(I32, 1, 3), D(F32, 1, 3), D(F32, 1, 1)},
      "dy is f32[1]; it must be an f32 scalar"},
@@ -280,7 +287,7 @@ static void ids_out_of_range(void **state)
         TENG_INVALID);
     check_text("the label at position 2 is 4; it must be 0 to 3 (the logits have V = 4 entries) or "
                "ignore_index, which is -100");
-    assert_int_equal(run(&tg_op_cross_entropy_grad, &ignore, 4, loss,
+    assert_int_equal(run(&tg_op_cross_entropy_grad, &ignore_all, 4, loss,
                          (const void *[]){logits, labels, lse, unit}, (void *[]){y}),
                      TENG_INVALID);
     check_text("the label at position 2 is 4");
@@ -297,7 +304,7 @@ static void no_valid_label(void **state)
         run(&tg_op_cross_entropy, &ignore, 2, in, (const void *[]){logits, labels}, (void *[]){&loss, lse}),
         TENG_OK);
     assert_true(loss == 0);
-    assert_int_equal(run(&tg_op_cross_entropy_grad, &ignore, 4, in,
+    assert_int_equal(run(&tg_op_cross_entropy_grad, &ignore_all, 4, in,
                          (const void *[]){logits, labels, lse, unit}, (void *[]){dx}),
                      TENG_OK);
     for (int i = 0; i < 6; i++)

@@ -88,14 +88,18 @@ static void check_vocabulary(const teng_op_spec *op, int n_in, int64_t parts)
                               tg_desc_make(TENG_F32, 2, (int64_t[]){V, C}),
                               tg_desc_make(TENG_I32, 1, (int64_t[]){ROWS}), tg_desc_make(TENG_F32, 0, NULL)};
     static const char *const names[] = {"x", "w", "labels", "valid"};
+    const teng_desc logits = tg_desc_make(TENG_F32, 2, (int64_t[]){ROWS, V});
+    const int skip = op == &tg_op_cross_entropy; /* it has logits in the place of x and w */
     double *value[64] = {0}, nine = 9;
     teng_tensor *in[4], *split[3];
     const int64_t ignore = -1;
     tg_graph *g = tg_graph_create("loss");
     for (int i = 0; i < n_in; i++) {
-        in[i] = tg_graph_input(g, names[i], &desc[i]);
-        value[in[i]->id] = i < 2    ? draw(names[i], tg_desc_numel(&desc[i]))
-                           : i == 2 ? draw_ids(names[i], ROWS, -1, V)
+        const int k = i + skip; /* its place in the names */
+        const teng_desc *d = k == skip && skip ? &logits : &desc[k];
+        in[i] = tg_graph_input(g, names[k], d);
+        value[in[i]->id] = k < 2    ? draw(names[k], tg_desc_numel(d))
+                           : k == 2 ? draw_ids(names[k], ROWS, -1, V)
                                     : &nine;
     }
     const tg_node *node = tg_graph_append(g, op, &ignore, n_in, in, "head", NULL, TG_FORWARD);
@@ -107,7 +111,7 @@ static void check_vocabulary(const teng_op_spec *op, int n_in, int64_t parts)
     for (int o = 0; o < node->n_out; o++) {
         assert_true(tg_desc_equal(&split[o]->desc, &node->out[o]->desc));
         const int64_t n = tg_desc_numel(&split[o]->desc);
-        if (op == &tg_op_linear_cross_entropy && o == 1) continue; /* lse of ignored rows is not read */
+        if (n == ROWS && o == 1) continue; /* lse: in ignored rows it is not read */
         same(value[split[o]->id], value[node->out[o]->id], n);
     }
     for (size_t v = 0; v < g->values.len; v++)
@@ -122,6 +126,7 @@ static void test_vocabulary(void **state)
         for (int n_in = 3; n_in <= 4; n_in++) {
             check_vocabulary(&tg_op_linear_cross_entropy, n_in, parts);
             check_vocabulary(&tg_op_linear_cross_entropy_with_grad, n_in, parts);
+            check_vocabulary(&tg_op_cross_entropy, n_in - 1, parts);
         }
 }
 

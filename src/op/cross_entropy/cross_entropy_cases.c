@@ -1,5 +1,7 @@
 /* Cases of cross_entropy and its gradient. */
+#include "mesh/mesh.h"
 #include "op/case_list.h"
+#include "op/cross_entropy/cross_entropy.h"
 
 #include <math.h>
 
@@ -37,9 +39,35 @@ static teng_status backward(const teng_op_call *call, const double *const *in, d
     if (call->n_in > 4) valid = in[4][0];
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < n; i++) {
-            const bool skip = (int64_t)in[1][r] == ignore, hit = i == (int64_t)in[1][r];
+            const tg_cross_entropy_attr *a = call->attr;
+            const bool skip = (int64_t)in[1][r] == ignore, hit = i == (int64_t)in[1][r] - a->begin;
             out[0][r * n + i] = skip ? 0 : (exp(in[0][r * n + i] - in[2][r]) - hit) * in[3][0] / valid;
         }
+    return TENG_OK;
+}
+
+static teng_status lse(const teng_op_call *call, const double *const *in, double *const *out)
+{
+    const tg_logits_lse_attr *a = call->attr;
+    const int64_t n = call->in[0].dims[call->in[0].ndim - 1];
+    for (int64_t r = 0; r < tg_desc_numel(&call->in[1]); r++) {
+        const double *x = in[0] + r * n;
+        const int64_t label = (int64_t)in[1][r];
+        const bool ignored = label == a->piece.ignore_index;
+        out[1][r] = 0;
+        for (int64_t p = 0; p < a->parts; p++) {
+            int64_t begin, size;
+            tg_mesh_cut(n, a->parts, p, &begin, &size);
+            double max = x[begin], sum = 0;
+            for (int64_t v = begin; v < begin + size; v++) {
+                max = fmax(max, x[v]);
+                if (label == a->piece.begin + v && !ignored) out[1][r] = x[v];
+            }
+            for (int64_t v = begin; v < begin + size; v++)
+                sum += exp(x[v] - max);
+            out[0][r * a->parts + p] = ignored ? 0 : max + log(sum);
+        }
+    }
     return TENG_OK;
 }
 
@@ -65,6 +93,17 @@ static teng_status backward(const teng_op_call *call, const double *const *in, d
     }
 
 static const int64_t usual = -100, minus_one = -1;
+static const tg_cross_entropy_attr usual_grad = {.ignore_index = -100}, one_grad = {.ignore_index = -1},
+                                   piece_grad = {-1, 5, 30};
+static const tg_logits_lse_attr halves = {{-1, 0, 0}, 2}, fourths = {{-100, 0, 0}, 4},
+                                thirds = {{-1, 0, 0}, 3}, piece = {{-1, 5, 30}, 1};
+static const teng_op_case lses[] = {
+    {"halves", &halves, 2, {TG_X(3, 2, 4, 12), LABELS(-1, 12, 2, 2, 4)}},
+    {"fourths", &fourths, 2, {TG_X(2, 6, 24), LABELS(0, 24, 1, 6)}},
+    {"uneven", &thirds, 2, {TG_X(2, 9, 11), LABELS(-1, 11, 1, 9)}},
+    {"piece of a vocabulary", &piece, 2, {TG_X(2, 20, 12), LABELS(-1, 30, 1, 20)}},
+    {"blocks", &halves, 2, {TG_X(2, 3, 9001), LABELS(0, 9001, 1, 3)}},
+};
 static const teng_op_case list[] = {
     {"batch", &usual, 2, {TG_X(3, 2, 5, 37), LABELS(0, 37, 2, 2, 5)}},
     {"some ignored", &minus_one, 2, {TG_X(2, 40, 3), LABELS(-1, 3, 1, 40)}},
@@ -74,14 +113,18 @@ static const teng_op_case list[] = {
     {"blocks", &usual, 2, {{.desc = {TENG_F32, 2, {3, 9001}}, .hi = 6}, LABELS(0, 9001, 1, 3)}},
 };
 static const teng_op_case grads[] = {
-    {"batch", &usual, 4, {TG_X(3, 2, 5, 37), LABELS(0, 37, 2, 2, 5), LSE(3, 5, 2, 2, 5), DY}},
-    {"some ignored", &minus_one, 4, {TG_X(2, 40, 3), LABELS(-1, 3, 1, 40), LSE(1, 2, 1, 40), DY}},
+    {"batch", &usual_grad, 4, {TG_X(3, 2, 5, 37), LABELS(0, 37, 2, 2, 5), LSE(3, 5, 2, 2, 5), DY}},
+    {"some ignored", &one_grad, 4, {TG_X(2, 40, 3), LABELS(-1, 3, 1, 40), LSE(1, 2, 1, 40), DY}},
     {"of more rows",
-     &minus_one,
+     &one_grad,
      5,
      {TG_X(3, 2, 12, 7), LABELS(-1, 7, 2, 2, 12), LSE(2, 3, 2, 2, 12), DY, VALID}},
-    {"all ignored", &minus_one, 4, {TG_X(2, 3, 7), LABELS(-1, 0, 1, 3), LSE(1, 2, 1, 3), DY}},
-    {"blocks", &usual, 4, {TG_X(2, 3, 9001), LABELS(0, 9001, 1, 3), LSE(9, 10, 1, 3), DY}},
+    {"piece of a vocabulary",
+     &piece_grad,
+     5,
+     {TG_X(2, 20, 12), LABELS(-1, 30, 1, 20), LSE(3, 4, 1, 20), DY, VALID}},
+    {"all ignored", &one_grad, 4, {TG_X(2, 3, 7), LABELS(-1, 0, 1, 3), LSE(1, 2, 1, 3), DY}},
+    {"blocks", &usual_grad, 4, {TG_X(2, 3, 9001), LABELS(0, 9001, 1, 3), LSE(9, 10, 1, 3), DY}},
 };
 
 const teng_op_cases tg_cases_cross_entropy = {
@@ -91,3 +134,5 @@ const teng_op_cases tg_cases_cross_entropy_grad = {.op = "cross_entropy_grad",
                                                    .n = TG_COUNT(grads),
                                                    .reference = backward,
                                                    .dtypes = TG_ALL_FLOATS};
+const teng_op_cases tg_cases_logits_lse = {
+    .op = "logits_lse", .list = lses, .n = TG_COUNT(lses), .reference = lse, .dtypes = TG_ALL_FLOATS};

@@ -10,7 +10,8 @@
  * All of them have ordinary placement rules, so that placements and redistributions come out by propagation:
  * tg_linear_ce_by_vocabulary puts them in the place of a loss node in the graph of all ranks, `parts` being
  * the number of ranks of the axis that splits w, before placements are given. The gradient's node of
- * linear_cross_entropy stays as it is, its rule says how it is split.
+ * linear_cross_entropy stays as it is, its rule says how it is split. cross_entropy of logits that are split
+ * along the vocabulary goes the same way, with logits_lse in the place of linear_lse.
  */
 #ifndef TG_OP_LINEAR_CROSS_ENTROPY_H
 #define TG_OP_LINEAR_CROSS_ENTROPY_H
@@ -37,7 +38,7 @@ teng_status tg_linear_ce_infer_inputs(const teng_op_call *call);
 /* Checks that V entries from begin on are a piece of total. */
 teng_status tg_linear_ce_want_piece(int64_t entries, int64_t begin, int64_t total);
 
-/* Appends to g what gives the outputs of `node`, a linear_cross_entropy or linear_cross_entropy_with_grad,
+/* Appends to g what gives the outputs of `node`, a linear_cross_entropy(_with_grad) or cross_entropy,
  * from operands in g that stand for the node's (n_in of them, `valid` may have come to them), by pieces of
  * the vocabulary; scope, source and phase are the node's. out[i] stands for the node's output i. */
 teng_status tg_linear_ce_by_vocabulary(tg_graph *g, const tg_node *node, int n_in, teng_tensor *const *in,

@@ -5,6 +5,7 @@
  * linear_cross_entropy.h says how. One rank takes linear_cross_entropy itself.
  */
 #include "op/cpu_kernel.h"
+#include "op/cross_entropy/cross_entropy.h"
 #include "op/fill/fill.h"
 #include "op/linear_cross_entropy/linear_cross_entropy.h"
 #include "op/op_list.h"
@@ -107,13 +108,17 @@ teng_status tg_linear_ce_by_vocabulary(tg_graph *g, const tg_node *node, int n_i
                                        int64_t parts, teng_tensor **out)
 {
     const int64_t ignore = *(const int64_t *)node->attr;
-    const tg_linear_lse_attr attr = {.ignore_index = ignore, .parts = parts};
-    teng_tensor *valid = n_in > 3 ? in[3] : NULL;
-    const tg_node *pieces = append(g, node, &tg_op_linear_lse, &attr, 3, in);
+    const tg_linear_lse_attr linear = {.ignore_index = ignore, .parts = parts};
+    const tg_logits_lse_attr plain = {.piece = {.ignore_index = ignore}, .parts = parts};
+    const bool logits = node->op == &tg_op_cross_entropy;
+    const int labels = logits ? 1 : 2;
+    teng_tensor *valid = n_in > labels + 1 ? in[labels + 1] : NULL;
+    const tg_node *pieces = logits ? append(g, node, &tg_op_logits_lse, &plain, 2, in)
+                                   : append(g, node, &tg_op_linear_lse, &linear, 3, in);
     const tg_node *lse = pieces ? append(g, node, &tg_op_lse_combine, NULL, 1, pieces->out) : NULL;
     if (!lse) return teng_error_status();
-    teng_tensor *terms[] = {lse->out[0], pieces->out[1], in[2], valid};
-    const tg_node *loss = append(g, node, &tg_op_label_loss, &ignore, n_in, terms);
+    teng_tensor *terms[] = {lse->out[0], pieces->out[1], in[labels], valid};
+    const tg_node *loss = append(g, node, &tg_op_label_loss, &ignore, valid ? 4 : 3, terms);
     if (!loss) return teng_error_status();
     out[0] = loss->out[0];
     out[1] = lse->out[0];
