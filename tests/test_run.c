@@ -702,12 +702,12 @@ static void listings_of_a_plan(void **state)
     for (size_t i = 0; i < sizeof whats / sizeof *whats; i++) {
         tg_config *cfg = config("plan");
         tg_strbuf out = {0};
-        if (tg_run_plan_text(cfg, whats[i][0], &out) != TENG_OK) fail_msg("%s", teng_error());
+        if (tg_run_plan_text(cfg, 0, whats[i][0], &out) != TENG_OK) fail_msg("%s", teng_error());
         if (!strstr(tg_strbuf_str(&out), whats[i][1])) fail_msg("%s", tg_strbuf_str(&out));
-        assert_int_equal(tg_run_plan_text(cfg, "recipe", &out), TENG_INVALID);
+        assert_int_equal(tg_run_plan_text(cfg, 0, "recipe", &out), TENG_INVALID);
         assert_error(TENG_INVALID, "there is no listing \"recipe\"");
         set(cfg, "memory.budget", "1KiB");
-        assert_int_equal(tg_run_plan_text(cfg, "plan", &out), TENG_MEMORY);
+        assert_int_equal(tg_run_plan_text(cfg, 0, "plan", &out), TENG_MEMORY);
         assert_error(TENG_MEMORY, "no cut of the batch fits");
         tg_strbuf_free(&out);
         assert_false(tg_path_exists(cfg->run.dir));

@@ -87,7 +87,7 @@ static void configurations_round_trip(void **state)
         tg_config *cfg = tg_config_create();
         tg_strbuf text = {0}, again = {0};
         tg_graph *g = NULL;
-        if (tg_config_load(cfg, path) != TENG_OK || tg_run_plan_text(cfg, "graph", &text) != TENG_OK ||
+        if (tg_config_load(cfg, path) != TENG_OK || tg_run_plan_text(cfg, 0, "graph", &text) != TENG_OK ||
             tg_graph_parse(path, tg_strbuf_str(&text), &g) != TENG_OK)
             fail_msg("%s", teng_error());
         tg_graph_print(g, &again);

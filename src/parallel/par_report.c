@@ -116,27 +116,68 @@ static void print_moves(const tg_parallel *p, tg_strbuf *out)
     tg_strmap_destroy(&seen);
 }
 
-void tg_parallel_print(const tg_parallel *parallel, tg_strbuf *out)
+void tg_parallel_print_place(const tg_parallel *parallel, tg_strbuf *out)
 {
     const tg_mesh *mesh = &parallel->options.mesh;
     int coord[TG_AXES];
-    char text[32];
+    bool any = false;
     tg_mesh_coords(mesh, parallel->options.rank, coord);
-    tg_strbuf_printf(out, "rank %d of %d:", parallel->options.rank, mesh->ranks);
-    for (int a = 0; a < TG_AXES; a++)
-        tg_strbuf_printf(out, " %s %d of %d%s", tg_axis_name((tg_axis)a), coord[a], mesh->size[a],
-                         a + 1 < TG_AXES ? "," : "\n");
+    tg_strbuf_printf(out, "%d of %d:", parallel->options.rank, mesh->ranks);
+    for (int a = 0; a < TG_AXES; a++) {
+        if (mesh->size[a] == 1) continue;
+        tg_strbuf_printf(out, "%s %s %d of %d", any ? "," : "", tg_axis_name((tg_axis)a), coord[a],
+                         mesh->size[a]);
+        any = true;
+    }
+    tg_strbuf_puts(out, any ? "\n" : " alone\n");
+}
+
+void tg_parallel_print_bytes(const tg_parallel *parallel, const char *before, tg_strbuf *out)
+{
+    char text[32];
+    for (tg_axis_set axes = 1; axes < 1u << TG_AXES; axes++) {
+        const double bytes = tg_parallel_bytes(parallel, axes);
+        if (bytes == 0) continue;
+        tg_strbuf_printf(out, "%s%s along ", before, tg_format_bytes(text, bytes));
+        print_axes(axes, out);
+        tg_strbuf_putc(out, '\n');
+    }
+}
+
+/* Parameters that are placed alike on one line, layers together. */
+static void print_entries(const tg_parallel *p, tg_strbuf *out)
+{
+    tg_strmap *seen = tg_strmap_create();
+    for (size_t i = 0; i < p->entries.len && seen; i++) {
+        const tg_parallel_entry *e = &p->entries.data[i];
+        char name[256], whole[TG_DESC_TEXT], part[TG_DESC_TEXT];
+        bool existed = false;
+        if (e->kind != TG_VALUE_PARAM) continue;
+        const teng_desc local = tg_mesh_local(&p->options.mesh, p->options.rank, &e->whole, &e->placement);
+        tg_strbuf text = {0};
+        without_numbers(e->name, name, sizeof name);
+        tg_strbuf_printf(&text, "   %s %s here %s  ", name, tg_desc_text(whole, &e->whole),
+                         tg_desc_text(part, &local));
+        tg_placement_print(&p->options.mesh, &e->placement, &text);
+        if (text.data && tg_strmap_set(seen, text.data, text.len, 0, &existed) && !existed)
+            tg_strbuf_printf(out, "%s\n", text.data);
+        tg_strbuf_free(&text);
+    }
+    tg_strmap_destroy(&seen);
+}
+
+void tg_parallel_print(const tg_parallel *parallel, tg_strbuf *out)
+{
+    tg_strbuf_puts(out, "rank ");
+    tg_parallel_print_place(parallel, out);
+    tg_strbuf_puts(out,
+                   "parameters (S: split along that dimension, /g: in each of g groups; else replicated):\n");
+    print_entries(parallel, out);
     tg_strbuf_puts(out, "redistributions, and the bytes that this rank sends in each:\n");
     if (parallel->moves.len == 0) tg_strbuf_puts(out, "   none\n");
     print_moves(parallel, out);
     tg_strbuf_puts(out, "bytes sent in one optimizer step:\n");
-    for (tg_axis_set axes = 1; axes < 1u << TG_AXES; axes++) {
-        const double bytes = tg_parallel_bytes(parallel, axes);
-        if (bytes == 0) continue;
-        tg_strbuf_puts(out, "   ");
-        print_axes(axes, out);
-        tg_strbuf_printf(out, " %s\n", tg_format_bytes(text, bytes));
-    }
+    tg_parallel_print_bytes(parallel, "   ", out);
 }
 
 json_t *tg_parallel_json(const tg_parallel *parallel)

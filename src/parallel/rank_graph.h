@@ -66,8 +66,13 @@ const tg_parallel_entry *tg_parallel_entry_find(const tg_parallel *parallel, con
 
 /* Bytes that this rank sends in one optimizer step along one set of axes; 0: along all. */
 double tg_parallel_bytes(const tg_parallel *parallel, tg_axis_set axes);
-/* The mesh and the rank's place; each redistribution with bytes and source line (equal ones of a layer's
- * repetitions counted together); bytes by axes. */
+/* "3 of 4: data 1 of 2, tensor 1 of 2" and a new line. */
+void tg_parallel_print_place(const tg_parallel *parallel, tg_strbuf *out);
+/* A line for each set of axes along which bytes are sent in an optimizer step, each with `before` in front.
+ */
+void tg_parallel_print_bytes(const tg_parallel *parallel, const char *before, tg_strbuf *out);
+/* The rank's place; how parameters are split; each redistribution with bytes and source line (equal ones of
+ * layers counted together); bytes by axes. */
 void tg_parallel_print(const tg_parallel *parallel, tg_strbuf *out);
 json_t *tg_parallel_json(const tg_parallel *parallel);
 

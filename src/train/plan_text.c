@@ -104,6 +104,8 @@ static teng_status print_json(const tg_config *cfg, const tg_lm_info *info, cons
     json_object_set_new(json, "flops_per_token", json_real(tg_lm_flops_per_token(info, cfg->train.seq_len)));
     json_object_set_new(json, "tokens_per_step", json_integer(cfg->train.batch_size * cfg->train.seq_len));
     json_object_set_new(json, "passes", json_string(tg_step_pass_report(step)));
+    const tg_parallel *layout = tg_step_parallel(step, plan);
+    if (layout) json_object_set_new(json, "parallel", tg_parallel_json(layout));
     char *text = tg_json_text(json, 2);
     json_decref(json);
     if (!text) return TENG_MEMORY;
@@ -127,6 +129,29 @@ static teng_status print_pipeline(const tg_config *cfg, tg_step *step, bool pict
     return picture ? tg_step_pipe_svg(step, &shapes, out) : tg_step_pipe_print(step, &shapes, out);
 }
 
+/* What this rank computes, and sends, in one optimizer step. */
+static void print_rank(const tg_config *cfg, const tg_parallel *layout, const tg_plan *plan, tg_strbuf *out)
+{
+    char a[32];
+    if (!layout) return;
+    const double k = (double)cfg->train.micro_batches;
+    tg_strbuf_printf(out, "rank                  ");
+    tg_parallel_print_place(layout, out);
+    const double flops = k * (tg_plan_cost(plan, TG_FORWARD).flops + tg_plan_cost(plan, TG_BACKWARD).flops) +
+                         tg_plan_cost(plan, TG_UPDATE).flops;
+    tg_strbuf_printf(out, "its step              %sFLOP\n", tg_format_count(a, flops));
+    tg_parallel_print_bytes(layout, "sent in a step        ", out);
+}
+
+static teng_status print_redistributions(const tg_parallel *layout, tg_strbuf *out)
+{
+    if (!layout)
+        tg_strbuf_puts(out, "one rank: nothing is redistributed\n");
+    else
+        tg_parallel_print(layout, out);
+    return out->failed ? tg_fail(TENG_MEMORY, "out of memory for the listing") : TENG_OK;
+}
+
 static teng_status print(const tg_config *cfg, const tg_lm_info *info, tg_step *step, const char *what,
                          tg_strbuf *out)
 {
@@ -135,12 +160,15 @@ static teng_status print(const tg_config *cfg, const tg_lm_info *info, tg_step *
     TG_TRY(tg_run_plan_micro_batch(cfg, step, &plan));
     if (strcmp(what, "summary") == 0) {
         TG_TRY(print_summary(cfg, info, step, plan, out));
+        print_rank(cfg, tg_step_parallel(step, plan), plan, out);
         return print_pipeline(cfg, step, false, out);
     }
     if (strcmp(what, "memory-svg") == 0)
         return draw(cfg, info, plan, out);
     else if (strcmp(what, "graph") == 0)
         tg_graph_print(plan->graph, out);
+    else if (strcmp(what, "redistributions") == 0)
+        return print_redistributions(tg_step_parallel(step, plan), out);
     else if (strcmp(what, "casts") == 0)
         tg_precision_print(plan->graph, out);
     else if (strcmp(what, "dot") == 0)
@@ -157,17 +185,21 @@ static teng_status print(const tg_config *cfg, const tg_lm_info *info, tg_step *
     return out->failed ? tg_fail(TENG_MEMORY, "out of memory for the listing") : TENG_OK;
 }
 
-static teng_status mesh_of(const tg_config *cfg, tg_mesh *out)
+/* The mesh that parallel.* makes, and a rank of it. */
+static teng_status mesh_of(const tg_config *cfg, int64_t rank, tg_mesh *out)
 {
     int64_t sizes[TG_CONFIG_AXES];
     int size[TG_AXES];
     tg_config_axes(cfg, 0, sizes);
     for (int a = 0; a < TG_AXES; a++)
         size[a] = (int)sizes[a];
-    return tg_mesh_make(size, 0, out);
+    TG_TRY(tg_mesh_make(size, 0, out));
+    if (rank < out->ranks) return TENG_OK;
+    return tg_fail(TENG_INVALID, "--rank=%lld: parallel.* makes %d rank%s, 0 to %d", (long long)rank,
+                   out->ranks, out->ranks == 1 ? "" : "s", out->ranks - 1);
 }
 
-teng_status tg_run_plan_text(const tg_config *cfg, const char *what, tg_strbuf *out)
+teng_status tg_run_plan_text(const tg_config *cfg, int64_t rank, const char *what, tg_strbuf *out)
 {
     TG_TRY(tg_config_check(cfg, 0));
     TG_TRY(tg_run_prepare_context(cfg));
@@ -180,9 +212,9 @@ teng_status tg_run_plan_text(const tg_config *cfg, const char *what, tg_strbuf *
     tg_mesh mesh;
     tg_parallel_options split;
     tg_step_options options = tg_run_step_options(cfg);
-    if (cfg->parallel.pipeline > 1) {
-        TG_TRY(mesh_of(cfg, &mesh));
-        tg_run_parallel_options(cfg, &mesh, 0, &split);
+    TG_TRY(mesh_of(cfg, rank, &mesh));
+    if (mesh.ranks > 1) {
+        tg_run_parallel_options(cfg, &mesh, (int)rank, &split);
         options.parallel = &split;
     }
     options.pynative = false; /* a plan is of the graph; PYNATIVE runs the same operators */

@@ -141,7 +141,7 @@ const tg_lm_info *tg_run_lm_info(const tg_run *run);
 const tg_device_info *tg_run_device_info(const tg_run *run);
 /* Plan of a configuration without data or weights: parameters, FLOPs, passes, steps, memory. what: "summary",
  * "graph", "plan", "memory", "casts", "dot", "json", "memory-svg"; of a pipeline "schedule-svg". */
-teng_status tg_run_plan_text(const tg_config *cfg, const char *what, tg_strbuf *out);
+teng_status tg_run_plan_text(const tg_config *cfg, int64_t rank, const char *what, tg_strbuf *out);
 
 /* ---- a model for use (train/generate.c) ---- */
 typedef struct tg_lm tg_lm; /* an opened model folder: cells, weights, tokenizer, a forward step */
