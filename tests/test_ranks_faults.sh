@@ -72,7 +72,7 @@ config mixtral
 ranks 2 1 train mixtral.yaml run.dir=F parallel.data=2 context.mode=pynative
 refused 'auxiliary loss'
 
-# start NAME WORDS…: a long run of two ranks in the background, up to its checkpoint of step 20; $pids: its ranks.
+# start NAME WORDS…: a long run of two ranks in the background, up to its first checkpoint; $pids: its ranks.
 start() {
     name=$1
     shift
@@ -80,7 +80,8 @@ start() {
         >out 2>err </dev/null &
     job=$!
     i=0
-    until [ -s "$name/checkpoints/step-00000020/state.json" ]; do
+    # Any whole one: the first may be pruned before it is looked for.
+    until ls "$name"/checkpoints/step-*[0-9]/state.json >/dev/null 2>&1; do
         i=$((i + 1))
         [ $i -lt 300 ] || die "$name: no checkpoint in 30 s: $(tail -c 1500 out err)"
         sleep 0.1
