@@ -11,12 +11,13 @@ static teng_status run_combine(const teng_kernel_args *args)
     const int64_t n = parts->dims[parts->ndim - 1], rows = tg_desc_numel(&args->call->out[0]);
     for (int64_t r = 0; r < rows; r++) {
         const float *x = (const float *)args->in[0] + r * n;
-        double max = -INFINITY, sum = 0;
+        float max = -INFINITY; /* a double one, converted in the loop, makes gcc 12 for arm64 crash */
+        double sum = 0;
         for (int64_t p = 0; p < n; p++)
-            max = fmax(max, (double)x[p]);
+            max = fmaxf(max, x[p]);
         for (int64_t p = 0; p < n; p++)
-            sum += exp((double)x[p] - max);
-        ((float *)args->out[0])[r] = (float)(sum > 0 ? max + log(sum) : max);
+            sum += exp((double)x[p] - (double)max);
+        ((float *)args->out[0])[r] = sum > 0 ? (float)((double)max + log(sum)) : max;
     }
     return TENG_OK;
 }
