@@ -34,7 +34,8 @@ run 0 bench generate default $tiny --tokens 4 --passes 1 --threads 1 --json
 fields tokens_per_s weight_bytes_per_token read_gb_s bandwidth_share
 run 0 bench levers default $tiny --steps 1 --ms 0 --dir . --json
 fields levers name baseline with speedup speedup_pairs memory_ratio article note words step_ms memory_bytes
-for lever in graph fusion bf16 fp16 sink prefetch recompute_selective recompute_full accumulation offload threads; do
+for lever in graph fusion bf16 fp16 sink prefetch recompute_selective recompute_full accumulation offload threads \
+    parallel comm_fusion zero; do
     out "\"name\": \"$lever\""
 done
 run 0 bench levers default $tiny --steps 1 --ms 0 --only recompute_full --dir .
@@ -43,6 +44,14 @@ run 0 bench levers default $tiny context.mode=pynative --steps 1 --ms 0 --only r
 out 'Not measured: '
 run 1 bench levers default $tiny --steps 1 --only turbo --dir .
 err '"turbo" is no lever: there are graph, fusion'
+run 0 bench levers default $tiny --only parallel --dir .
+out 'Not measured: Training on 1 against n ranks'
+usage 'unknown key "train.stepps"' bench levers default train.stepps=1
+usage '--steps: 0 is out of range' bench levers --steps 0
+run 1 bench levers no-such.yaml
+err 'cannot open no-such.yaml'
+run 1 bench levers default $tiny --only graph --dir "$configs/gpt2-124m.yaml"
+err 'gpt2-124m.yaml'
 run 0 bench peak --ms 1 --threads 1
 out 'triad_gb_s'
 run 0 bench op add --ms 1 --elements 4096 --dtype f32 --threads 1 --json

@@ -37,6 +37,10 @@ static void test_order(void **state)
 static void test_agrees_with_the_system(void **state)
 {
     (void)state;
+#ifdef __aarch64__ /* always there; an emulator shows the flags of the machine around it */
+    assert_int_equal(tg_cpu_isa_best(), TG_CPU_neon);
+    return;
+#endif
     FILE *f = fopen("/proc/cpuinfo", "r");
     if (!f) skip();
     char line[8192];

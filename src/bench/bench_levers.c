@@ -25,9 +25,11 @@ typedef struct lever {
     const char *words[2][3]; /* baseline, with: keys that are set; "%" is filled in by fill() */
     bool loop;               /* of the loop, not of a step */
     const char *article, *note;
+    bool ranks; /* needs several ranks, which these measurements do not have: no words */
 } lever;
 
 #define MIXED "the article: +200 % (elsewhere 2 to 3 times), half of the memory"
+#define NEEDS_RANKS "These measurements run in one process, which is one rank."
 #define LOOP_NOTE "run's own loop and metrics.jsonl, no console"
 static const lever levers[] = {
     {"graph",
@@ -94,8 +96,26 @@ static const lever levers[] = {
     {"threads",
      {{"context.threads=1"}, {"context.threads=0"}},
      false,
-     "the article: +350 % for automatic parallel on several cards",
-     "Threads of one process, which is what one machine has; training on several is not built yet."},
+     "the article: no figure apart from several cards",
+     "Threads of one process, which is what one machine has."},
+    {"parallel",
+     {{NULL}, {NULL}},
+     false,
+     "the article: +350 % (automatic parallel on several cards)",
+     "Training on 1 against n ranks. " NEEDS_RANKS,
+     true},
+    {"comm_fusion",
+     {{NULL}, {NULL}},
+     false,
+     "the article: no figure (communication_fusion)",
+     "Gradients of many parameters in one call, beside the backward pass. " NEEDS_RANKS,
+     true},
+    {"zero",
+     {{NULL}, {NULL}},
+     false,
+     "the article: no figure (enable_parallel_optimizer)",
+     "Bytes saved on each rank by sharing out optimizer states. " NEEDS_RANKS,
+     true},
 };
 enum { LEVERS = sizeof levers / sizeof *levers, WORD = 512 };
 
@@ -268,7 +288,7 @@ static json_t *row(const bench *b, const lever *l, side *base, side *with)
 static json_t *row_without(const bench *b, const lever *l)
 {
     char note[WORD * 4];
-    snprintf(note, sizeof note, "Not measured: %s", teng_error());
+    snprintf(note, sizeof note, "Not measured: %s", l->ranks ? l->note : teng_error());
     teng_error_clear();
     return json_pack("{s:s, s:s, s:n, s:n, s:n, s:n, s:n, s:s, s:s}", "name", l->name, "model",
                      b->model ? b->model : "default", "baseline", "with", "speedup", "speedup_pairs",
@@ -278,8 +298,9 @@ static json_t *row_without(const bench *b, const lever *l)
 static teng_status pull(bench *b, const lever *l, json_t *list)
 {
     side base = {0}, with = {0};
-    if (b->options->progress) b->options->progress(b->options->user, l->name);
-    teng_status status = open_side(b, l, 0, &base);
+    teng_status status = l->ranks ? TENG_UNSUPPORTED : TENG_OK;
+    if (status == TENG_OK && b->options->progress) b->options->progress(b->options->user, l->name);
+    if (status == TENG_OK) status = open_side(b, l, 0, &base);
     if (status == TENG_OK) status = open_side(b, l, 1, &with);
     if (status == TENG_OK) status = take_turns(b, &base, &with);
     json_t *answer = NULL;
