@@ -22,10 +22,10 @@
 
 typedef struct lever {
     const char *name;
-    const char *words[2][3]; /* baseline, with: keys that are set; "%" is filled in by fill() */
-    bool loop;               /* of the loop, not of a step */
+    /* Baseline, with: keys that are set; "%" is filled in by fill(). None with: it needs several ranks. */
+    const char *words[2][3];
+    bool loop; /* of the loop, not of a step */
     const char *article, *note;
-    bool ranks; /* needs several ranks, which these measurements do not have: no words */
 } lever;
 
 #define MIXED "the article: +200 % (elsewhere 2 to 3 times), half of the memory"
@@ -102,20 +102,17 @@ static const lever levers[] = {
      {{NULL}, {NULL}},
      false,
      "the article: +350 % (automatic parallel on several cards)",
-     "Training on 1 against n ranks. " NEEDS_RANKS,
-     true},
+     "Training on 1 against n ranks. " NEEDS_RANKS},
     {"comm_fusion",
      {{NULL}, {NULL}},
      false,
      "the article: no figure (communication_fusion)",
-     "Gradients of many parameters in one call, beside the backward pass. " NEEDS_RANKS,
-     true},
+     "Gradients of many parameters in one call, beside the backward pass. " NEEDS_RANKS},
     {"zero",
      {{NULL}, {NULL}},
      false,
      "the article: no figure (enable_parallel_optimizer)",
-     "Bytes saved on each rank by sharing out optimizer states. " NEEDS_RANKS,
-     true},
+     "Bytes saved on each rank by sharing out optimizer states. " NEEDS_RANKS},
 };
 enum { LEVERS = sizeof levers / sizeof *levers, WORD = 512 };
 
@@ -288,7 +285,7 @@ static json_t *row(const bench *b, const lever *l, side *base, side *with)
 static json_t *row_without(const bench *b, const lever *l)
 {
     char note[WORD * 4];
-    snprintf(note, sizeof note, "Not measured: %s", l->ranks ? l->note : teng_error());
+    snprintf(note, sizeof note, "Not measured: %s", !l->words[1][0] ? l->note : teng_error());
     teng_error_clear();
     return json_pack("{s:s, s:s, s:n, s:n, s:n, s:n, s:n, s:s, s:s}", "name", l->name, "model",
                      b->model ? b->model : "default", "baseline", "with", "speedup", "speedup_pairs",
@@ -298,7 +295,7 @@ static json_t *row_without(const bench *b, const lever *l)
 static teng_status pull(bench *b, const lever *l, json_t *list)
 {
     side base = {0}, with = {0};
-    teng_status status = l->ranks ? TENG_UNSUPPORTED : TENG_OK;
+    teng_status status = !l->words[1][0] ? TENG_UNSUPPORTED : TENG_OK;
     if (status == TENG_OK && b->options->progress) b->options->progress(b->options->user, l->name);
     if (status == TENG_OK) status = open_side(b, l, 0, &base);
     if (status == TENG_OK) status = open_side(b, l, 1, &with);
