@@ -39,6 +39,10 @@ function(tg_room name)
   set(TG_ALL_ROOMS ${TG_ALL_ROOMS} tg_${name} CACHE INTERNAL "")
 endfunction()
 
+set(TG_TEST_TIMEOUT 600)
+if(CMAKE_CROSSCOMPILING)
+  set(TG_TEST_TIMEOUT 3000) # an emulator computes some fifty times slower
+endif()
 # tg_test(name SOURCES … ROOMS … [LABELS fast|slow] [ARGS …]): a cmocka program that links only the rooms it needs.
 function(tg_test name)
   cmake_parse_arguments(T "" "" "SOURCES;ROOMS;LABELS;ARGS" ${ARGN})
@@ -54,5 +58,5 @@ function(tg_test name)
   list(TRANSFORM T_ROOMS PREPEND tg_)
   target_link_libraries(${name} PRIVATE ${T_ROOMS} TgDep::cmocka m)
   add_test(NAME ${name} COMMAND ${name} ${T_ARGS} WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
-  set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" TIMEOUT 600)
+  set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" TIMEOUT ${TG_TEST_TIMEOUT})
 endfunction()

@@ -33,4 +33,4 @@ file_type=$(od -An -tx1 -j18 -N1 "$work/tests/test_ops" | tr -d ' ') # e_machine
     exit 1
 }
 cd "$work"
-OMP_WAIT_POLICY=passive ctest --no-tests=error --timeout 1800 --output-on-failure -R "^($(echo $tests | tr ' ' '|'))$"
+OMP_WAIT_POLICY=passive ctest --no-tests=error --output-on-failure -R "^($(echo $tests | tr ' ' '|'))$"
