@@ -28,7 +28,7 @@ struct tg_step {
     tg_parallel_options split; /* options.parallel points here, or is NULL */
     tg_parallel *parallel;     /* of the plan that was made last, until its owner takes it */
     tg_step_pipe *pipe;        /* NULL: no pipeline (step_pipeline.h) */
-    tg_parallel *layout;       /* pynative and pipelines, which have no one plan: NULL until it is asked for */
+    tg_parallel *layout; /* pynative and pipelines, which have no one plan: NULL until it is asked for */
     int isa;
     const tg_param_info *params;
     size_t n_params;
