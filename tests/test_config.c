@@ -397,6 +397,13 @@ static void test_base(void **state)
     check_message(tg_config_load(cfg, "no/such.yaml"), TENG_IO, "", "no/such.yaml");
 }
 
+static void test_no_data(void **state)
+{
+    (void)state;
+    check_message(tg_config_check_files(cfg), TENG_INVALID, "default: data.files is empty",
+                  "(data.files=[a.txt, b.txt])");
+}
+
 static void test_paths(void **state)
 {
     (void)state;
@@ -414,7 +421,7 @@ static void test_paths(void **state)
     assert_int_equal(chdir(folder), 0);
     teng_status s = tg_config_load(cfg, "configs/x.yaml");
     teng_status s2 = tg_config_override(cfg, "data.val_files=[here.txt, near.txt]");
-    teng_status s3 = tg_config_check_paths(cfg);
+    teng_status s3 = tg_config_check_files(cfg);
     assert_int_equal(chdir(old), 0);
     assert_int_equal(s, TENG_OK);
     assert_int_equal(s2, TENG_OK);
@@ -433,10 +440,10 @@ static void test_paths(void **state)
     check_message(s3, TENG_INVALID,
                   "configs/x.yaml:3:13: model.from: ", "no such file or folder: /absolute/model");
     override("model.from=null");
-    check_message(tg_config_check_paths(cfg), TENG_INVALID, "configs/x.yaml:1:13: data.files: ",
+    check_message(tg_config_check_files(cfg), TENG_INVALID, "configs/x.yaml:1:13: data.files: ",
                   "nowhere.txt, neither in the folder of configs/x.yaml nor in the current directory");
     override("data.files=[]");
-    check_message(tg_config_check_paths(cfg), TENG_INVALID,
+    check_message(tg_config_check_files(cfg), TENG_INVALID,
                   "command line: data.val_files: ", "near.txt in the current directory");
 }
 
@@ -655,6 +662,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(test_overrides, setup, teardown),
         cmocka_unit_test_setup_teardown(test_base, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_no_data, setup, teardown),
         cmocka_unit_test_setup_teardown(test_paths, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_frozen, setup, teardown),
         cmocka_unit_test_setup_teardown(test_frozen_texts, setup, teardown),

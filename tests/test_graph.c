@@ -186,6 +186,38 @@ static tg_graph *three(teng_tensor **a, teng_tensor **b, teng_tensor **c)
     return g;
 }
 
+static teng_tensor *sum_of(tg_graph *g, teng_tensor *x, tg_phase phase)
+{
+    tg_node *node = tg_graph_append(g, &tg_op_sum_squares, NULL, 1, &x, "", NULL, phase);
+    assert_non_null(node);
+    return node->out[0];
+}
+
+/* Behind their makers, in order, never into an earlier phase. */
+static void hoisted_nodes_stand_behind_their_makers(void **state)
+{
+    (void)state;
+    tg_graph *g = graph();
+    teng_tensor *x = tg_graph_input(g, "x", &mat);
+    teng_tensor *a = sum_of(g, x, TG_FORWARD), *b = sum_of(g, a, TG_FORWARD);
+    teng_tensor *c = sum_of(g, b, TG_BACKWARD), *d = sum_of(g, c, TG_BACKWARD);
+    const size_t first = g->nodes.len;
+    teng_tensor *of_d = sum_of(g, d, TG_BACKWARD), *of_c = sum_of(g, c, TG_BACKWARD);
+    teng_tensor *of_a = sum_of(g, a, TG_BACKWARD), *of_x = sum_of(g, x, TG_BACKWARD);
+    teng_tensor *c_too = sum_of(g, c, TG_BACKWARD);
+    assert_int_equal(tg_graph_hoist(g, first), TENG_OK);
+    assert_int_equal(tg_graph_check(g), TENG_OK);
+    const teng_tensor *const want[] = {a, b, of_a, of_x, c, of_c, c_too, d, of_d};
+    assert_int_equal(g->nodes.len, sizeof want / sizeof *want);
+    for (size_t k = 0; k < g->nodes.len; k++)
+        assert_ptr_equal(g->nodes.data[k]->out[0], want[k]);
+    assert_int_equal(tg_graph_hoist(g, g->nodes.len), TENG_OK);
+    tg_graph_destroy(&g);
+    g = graph();
+    assert_int_equal(tg_graph_hoist(g, 0), TENG_OK);
+    tg_graph_destroy(&g);
+}
+
 static void check_finds_broken_graphs(void **state)
 {
     (void)state;
@@ -265,6 +297,7 @@ int main(void)
         cmocka_unit_test(wrong_operands),
         cmocka_unit_test(traces_nest),
         cmocka_unit_test(sweep_drops_and_redirects),
+        cmocka_unit_test(hoisted_nodes_stand_behind_their_makers),
         cmocka_unit_test(check_finds_broken_graphs),
         cmocka_unit_test(memory_runs_out),
     };

@@ -39,8 +39,6 @@ static teng_status load(tg_config *cfg, const char *path, const char *const *wor
     }
     if (sets(words, n, "train.batch_size") && !sets(words, n, "train.micro_batches"))
         TG_TRY(tg_config_set(cfg, "train.micro_batches", "1"));
-    /* Tokens are drawn: a configuration without data is a good one here. */
-    if (cfg->data.files.count == 0) TG_TRY(tg_config_set(cfg, "data.files", "[drawn]"));
     return tg_config_check(cfg, 1);
 }
 

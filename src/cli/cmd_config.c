@@ -22,7 +22,7 @@ int tg_cli_load_config(const tg_cli_base *base, const char *path, bool with_file
     bool misused = false;
     *out = tg_config_create();
     if (*out && tg_config_load(*out, path) == TENG_OK && tg_cli_override(*out, base, &misused) == TENG_OK &&
-        tg_config_check(*out, 0) == TENG_OK && (!with_files || tg_config_check_paths(*out) == TENG_OK))
+        tg_config_check(*out, 0) == TENG_OK && (!with_files || tg_config_check_files(*out) == TENG_OK))
         return TG_EXIT_OK;
     tg_config_destroy(out);
     return misused ? tg_cli_misused(base->command, NULL) : tg_cli_failed(base);

@@ -333,7 +333,7 @@ static int load(console *c, tg_config **cfg)
     if (status == TENG_OK) status = tg_config_load(*cfg, base->words[0]);
     if (status == TENG_OK) status = tg_cli_override(*cfg, base, &misused);
     if (status == TENG_OK) status = tg_config_check(*cfg, c->team->ranks);
-    if (status == TENG_OK) status = tg_config_check_paths(*cfg);
+    if (status == TENG_OK) status = tg_config_check_files(*cfg);
     tg_error error; /* must not be taken for a failure of what follows */
     int32_t wrong_words = misused;
     tg_error_take(&error);

@@ -373,9 +373,10 @@ teng_status tg_comm_broadcast(tg_group *g, int root, void *data, size_t bytes)
 teng_status tg_comm_gather_texts(tg_comm *c, const char *text, char **all)
 {
     const int64_t own = (int64_t)strlen(text) + 1;
-    int64_t total = 0, *sizes = tg_alloc(sizeof *sizes * 2 * (size_t)c->size), *ones = sizes + c->size;
+    int64_t total = 0, *sizes = tg_alloc(sizeof *sizes * 2 * (size_t)c->size);
     *all = NULL;
     if (!sizes) return TENG_MEMORY;
+    int64_t *ones = sizes + c->size;
     for (int r = 0; r < c->size; r++)
         ones[r] = 1;
     teng_status status = tg_comm_all_gather(&c->world, TENG_I64, &own, sizes, ones);

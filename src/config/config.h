@@ -108,8 +108,9 @@ teng_status tg_config_set(tg_config *cfg, const char *key, const char *value);
 /* Refuses what cannot run together (heads, lengths, batch, schedule, ranks, …). ranks: how many processes
  * run, 0 when that is not known (any product of parallel.* is good). Touches no file. */
 teng_status tg_config_check(const tg_config *cfg, int64_t ranks);
-/* Every PATH and PATHS value exists; the message names both places that were tried. */
-teng_status tg_config_check_paths(const tg_config *cfg);
+/* What a run reads is there: data.files names something, and every PATH and PATHS value exists (the message
+ * names both places that were tried). Plans and measurements need no data. */
+teng_status tg_config_check_files(const tg_config *cfg);
 
 /* What the schedule's *_steps and *_fraction keys come to. */
 int64_t tg_config_warmup_steps(const tg_config *cfg);

@@ -295,16 +295,6 @@ static teng_status check_loss_scale(const tg_config *cfg, int64_t ranks)
     return TENG_OK;
 }
 
-static teng_status check_data(const tg_config *cfg, int64_t ranks)
-{
-    (void)ranks;
-    if (cfg->data.files.count) return TENG_OK;
-    return tg_config_refuse(
-        cfg, "data.files",
-        "data.files is empty: name at least one text, JSON lines or token file, or a folder "
-        "(data.files=[a.txt, b.txt])");
-}
-
 /* Steps of a sink leave no moment between them at which a value could be looked at. */
 static teng_status check_sink(const tg_config *cfg, int64_t ranks)
 {
@@ -358,23 +348,10 @@ static teng_status check_profile(const tg_config *cfg, int64_t ranks)
 
 typedef teng_status check_fn(const tg_config *cfg, int64_t ranks);
 static check_fn *const checks[] = {
-    check_model_named,
-    check_family_names,
-    check_heads,
-    check_kv_heads,
-    check_head_dim,
-    check_experts,
-    check_rope,
-    check_seq_len,
-    check_buckets,
-    check_batch,
-    check_schedule,
-    check_optimizer,
-    check_loss_scale,
-    check_data,
-    check_sink,
-    check_profile,
-    tg_config_check_parallel,
+    check_model_named, check_family_names, check_heads,    check_kv_heads,
+    check_head_dim,    check_experts,      check_rope,     check_seq_len,
+    check_buckets,     check_batch,        check_schedule, check_optimizer,
+    check_loss_scale,  check_sink,         check_profile,  tg_config_check_parallel,
 };
 
 teng_status tg_config_check(const tg_config *cfg, int64_t ranks)
@@ -400,7 +377,7 @@ static teng_status check_path(const tg_config *cfg, const tg_config_key *key, co
                             key->name, path);
 }
 
-teng_status tg_config_check_paths(const tg_config *cfg)
+teng_status tg_config_check_files(const tg_config *cfg)
 {
     for (size_t i = 0; i < TG_CONFIG_KEY_COUNT; i++) {
         const tg_config_key *key = &tg_config_keys[i];
@@ -416,7 +393,11 @@ teng_status tg_config_check_paths(const tg_config *cfg)
                 TG_TRY(check_path(cfg, key, list->items[j]));
         }
     }
-    return TENG_OK;
+    if (cfg->data.files.count) return TENG_OK;
+    return tg_config_refuse(
+        cfg, "data.files",
+        "data.files is empty: name at least one text, JSON lines or token file, or a folder "
+        "(data.files=[a.txt, b.txt])");
 }
 
 static int64_t share_of(int64_t steps, double fraction)

@@ -188,6 +188,44 @@ int tg_graph_sweep(tg_graph *g)
     return dropped;
 }
 
+/* Of a node to be hoisted: how many of the `first` nodes stand before it then. place: by node id, 1 + where
+ * the first nodes stand. */
+static size_t hoist_to(const tg_graph *g, const tg_node *node, size_t first, const size_t *place)
+{
+    size_t at = 0;
+    for (int i = 0; i < node->n_in; i++)
+        if (node->in[i]->node && place[node->in[i]->node->id] > at) at = place[node->in[i]->node->id];
+    while (at < first && g->nodes.data[at]->phase < node->phase)
+        at++;
+    return at;
+}
+
+teng_status tg_graph_hoist(tg_graph *g, size_t first)
+{
+    const size_t n = g->nodes.len;
+    size_t *place = tg_calloc((size_t)g->next_node + 1, sizeof *place);
+    size_t *end =
+        tg_calloc(first + 2, sizeof *end); /* of the moved behind so many nodes: their end in order */
+    tg_node **order = tg_alloc((n + 1) * sizeof *order);
+    const bool room = place && end && order;
+    for (size_t k = 0; k < n && room; k++) {
+        tg_node *node = g->nodes.data[k];
+        place[node->id] = k < first ? k + 1 : hoist_to(g, node, first, place);
+        if (k >= first) end[place[node->id] + 1]++;
+    }
+    for (size_t k = 1; k < first + 2 && room; k++)
+        end[k] += end[k - 1] + 1; /* the one is the node before them */
+    for (size_t k = first; k < n && room; k++)
+        order[end[place[g->nodes.data[k]->id]]++] = g->nodes.data[k];
+    for (size_t k = 0; k < first && room; k++)
+        order[end[k]] = g->nodes.data[k];
+    if (room && n) memcpy(g->nodes.data, order, n * sizeof *order);
+    tg_free(place);
+    tg_free(end);
+    tg_free(order);
+    return room ? TENG_OK : TENG_MEMORY;
+}
+
 static teng_status check_node(const tg_graph *g, const tg_node *node, const unsigned char *defined)
 {
     teng_desc in[64], out[TENG_MAX_OUT];

@@ -39,6 +39,7 @@ static teng_desc as_f32(const teng_desc *d)
 
 teng_status tg_optim_accumulate(tg_graph *g, tg_optim_param *params, int n)
 {
+    const size_t first = g->nodes.len;
     teng_tensor *keep = scalar_input(g, TG_OPTIM_KEEP, 0);
     if (!keep) return teng_error_status();
     for (int i = 0; i < n; i++) {
@@ -49,7 +50,7 @@ teng_status tg_optim_accumulate(tg_graph *g, tg_optim_param *params, int n)
         params[i].grad = acc ? teng_apply((teng_src){0}, &tg_op_accumulate, NULL, 3, in, NULL) : NULL;
         if (!params[i].grad) return tg_fail_context("accumulating the gradient of %s", params[i].param->name);
     }
-    return TENG_OK;
+    return tg_graph_hoist(g, first); /* no gradient waits for the last one */
 }
 
 static teng_status append_adamw(tg_graph *g, const tg_optim_options *o, const tg_optim_param *p,

@@ -31,9 +31,8 @@ static teng_tensor *copy_of(copier *p, const teng_tensor *v)
 {
     teng_tensor **at = &p->map[v->id];
     char name[24];
-    if (*at) return *at;
     snprintf(name, sizeof name, "pipe.%d", v->id);
-    *at = v->kind == TG_VALUE_COMPUTED ? tg_graph_input(p->g, name, &v->desc) : named(p, v);
+    if (!*at) *at = v->kind == TG_VALUE_COMPUTED ? tg_graph_input(p->g, name, &v->desc) : named(p, v);
     return *at;
 }
 

@@ -12,9 +12,9 @@
 const char *tg_memory_kind_name(tg_memory_kind kind)
 {
     static const char *const names[TG_MEMORY_KINDS] = {
-        "parameters",  "optimizer",  "parameter gradients",  "16-bit and packed weights",
-        "activations", "recomputed", "activation gradients", "inputs",
-        "workspace"};
+        "parameters",  "optimizer",          "parameter gradients",  "16-bit and packed weights",
+        "activations", "recomputed",         "activation gradients", "inputs",
+        "workspace",   "other micro-batches"};
     return names[kind];
 }
 
@@ -39,17 +39,20 @@ static tg_memory_kind kind_of_value(const teng_tensor *v, const bool *for_update
     return for_update[v->id] ? TG_MEMORY_GRADIENTS : TG_MEMORY_BACKWARD;
 }
 
-/* Read by the update, or added to what the update reads. */
+/* Read by the update, or added to what the update reads; not what a product that adds up multiplies. */
 static void mark_for_update(const tg_plan *plan, bool *for_update)
 {
     for (size_t k = plan->steps.len; k-- > 0;) {
         const tg_node *node = plan->steps.data[k].node;
         bool updates =
             node->phase == TG_UPDATE || (node->op->traits & TENG_OP_VIEW && for_update[node->out[0]->id]);
-        for (int o = 0; o < node->n_out; o++)
-            updates = updates || node->op->updates[o];
-        for (int i = 0; i < node->n_in && updates; i++)
-            for_update[node->in[i]->id] = true;
+        for (int i = 0; i < node->n_in; i++) {
+            bool added = false;
+            for (int o = 0; o < node->n_out; o++)
+                added =
+                    added || (node->op->updates[o] && tg_desc_equal(&node->in[i]->desc, &node->out[o]->desc));
+            for_update[node->in[i]->id] |= updates || added;
+        }
     }
 }
 
@@ -89,6 +92,8 @@ static teng_status walk_begin(const tg_plan *plan, walk *w)
         w->kind[i] = value < 0 ? TG_MEMORY_WORKSPACE : kind_of_value(g->values.data[value], w->for_update);
         if (value >= 0) w->written[i] = g->values.data[value]->node;
     }
+    if (plan->options.slots > 1)
+        w->now.bytes[TG_MEMORY_UNDER_WAY] = plan->memory.slot * (size_t)(plan->options.slots - 1);
     for (size_t i = 0; i < g->values.len; i++) {
         const teng_tensor *v = g->values.data[i];
         if (plan->values[i].where == TG_AT_STORE && !v->node)

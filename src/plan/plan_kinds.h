@@ -17,6 +17,7 @@ typedef enum tg_memory_kind {
     TG_MEMORY_BACKWARD, /* gradients of activations */
     TG_MEMORY_INPUTS,
     TG_MEMORY_WORKSPACE,
+    TG_MEMORY_UNDER_WAY, /* what the other micro-batches of a pipeline left for their backward passes */
     TG_MEMORY_KINDS
 } tg_memory_kind;
 const char *tg_memory_kind_name(tg_memory_kind kind); /* "parameters", … */

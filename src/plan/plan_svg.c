@@ -17,7 +17,7 @@
 #define FONT "font-family=\"Helvetica, Arial, sans-serif\""
 
 static const char *const colours[TG_MEMORY_KINDS] = {"#555555", "#999999", "#d55e00", "#cc79a7", "#0072b2",
-                                                     "#56b4e9", "#e69f00", "#f0e442", "#009e73"};
+                                                     "#56b4e9", "#e69f00", "#f0e442", "#009e73", "#bbbbbb"};
 
 typedef struct picture {
     const tg_plan *plan;

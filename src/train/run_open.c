@@ -202,9 +202,6 @@ static tg_loader_options loader_options(const tg_run *run, bool val)
 static teng_status open_data(tg_run *run)
 {
     const tg_config *cfg = run->cfg;
-    if (cfg->data.files.count == 0)
-        return tg_fail(TENG_INVALID,
-                       "data.files is empty: name text files, JSON lines, token files or folders");
     tg_loader_options o = loader_options(run, false);
     TG_TRY(tg_loader_open(&o, &run->train));
     run->source = tg_source_of_loader(run->train);
@@ -275,7 +272,7 @@ static teng_status open_parts(tg_run *run)
     const tg_config *cfg = run->cfg;
     teng_status status = tg_config_check(cfg, run->team->ranks);
     if (status == TENG_OK) status = tg_run_prepare_context(cfg);
-    if (status == TENG_OK) status = tg_config_check_paths(cfg);
+    if (status == TENG_OK) status = tg_config_check_files(cfg);
     TG_TRY(tg_team_agree(run->team, status));
     TG_TRY(tg_team_same_config(run->team, cfg));
     TG_TRY(tg_team_bind(run->team, cfg));
