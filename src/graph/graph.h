@@ -113,8 +113,8 @@ tg_node *tg_graph_append(tg_graph *g, const teng_op_spec *op, const void *attr, 
 teng_tensor *tg_value_resolve(teng_tensor *v);
 /* Drops dead nodes and resolves replaced values everywhere. Returns the number of nodes dropped. */
 int tg_graph_sweep(tg_graph *g);
-/* Nodes from `first` on, which read no value of each other, move forward to right behind the last maker of what
- * they read, no further than their phase reaches; their order among each other stays. */
+/* Nodes from `first` on, which read no value of each other, move forward to right behind the last maker of
+ * what they read, no further than their phase reaches; their order among each other stays. */
 teng_status tg_graph_hoist(tg_graph *g, size_t first);
 /* Every invariant: inputs defined before use, shapes as infer says, names unique. For tests and after passes.
  */
