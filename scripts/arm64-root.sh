@@ -14,7 +14,7 @@ command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || {
 }
 for tool in aarch64-linux-gnu-gcc qemu-aarch64; do
     command -v $tool >/dev/null ||
-        echo "arm64-root.sh: $tool is missing: apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user" >&2
+        echo "arm64-root.sh: $tool is missing: scripts/install-packages.sh --arm64" >&2
 done
 [ ! -e "$root/complete" ] || exit 0
 
