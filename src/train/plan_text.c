@@ -223,7 +223,7 @@ teng_status tg_run_plan_text(const tg_config *cfg, int64_t rank, const char *wha
     if (status == TENG_OK) status = tg_device_open(cfg->context.device, (int)cfg->context.threads, &dev);
     tg_cpu_peak peak;
     if (status == TENG_OK && tg_cpu_measure_peak(false, &peak) == TENG_OK) {
-        options.flops_per_s = peak.f32_gflops * 1e9;
+        options.flops_per_s = tg_step_peak_flops(&options, &peak);
         options.bytes_per_s = peak.bandwidth_gb_s * 1e9;
     }
     if (status == TENG_OK) {

@@ -46,12 +46,19 @@ teng_status tg_step_recompute(tg_step *s, tg_graph *g, tg_recompute_try *again)
     return tg_recompute(g, &options, &again->result, &s->report);
 }
 
+double tg_step_peak_flops(const tg_step_options *options, const tg_cpu_peak *peak)
+{
+    const teng_precision *p = &options->precision;
+    const bool bf16 = p->level > TENG_O0 && p->dtype == TENG_BF16 && peak->bf16_gflops > 0;
+    return 1e9 * (bf16 ? peak->bf16_gflops : peak->f32_gflops);
+}
+
 void tg_step_measure_rates(tg_step *s)
 {
     tg_cpu_peak peak;
     if (s->options.flops_per_s > 0) return;
     if (tg_cpu_measure_peak(false, &peak) == TENG_OK) {
-        s->options.flops_per_s = peak.f32_gflops * 1e9;
+        s->options.flops_per_s = tg_step_peak_flops(&s->options, &peak);
         s->options.bytes_per_s = peak.bandwidth_gb_s * 1e9;
     }
     teng_error_clear();

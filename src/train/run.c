@@ -137,7 +137,7 @@ static double flops_utilisation(tg_run *run, double flops_per_s)
     tg_cpu_peak peak;
     if (run->peak_flops > 0 && flops_per_s > run->peak_flops && !run->peak_again) {
         run->peak_again = true;
-        if (tg_cpu_measure_peak(true, &peak) == TENG_OK) run->peak_flops = peak.f32_gflops * 1e9;
+        if (tg_cpu_measure_peak(true, &peak) == TENG_OK) run->peak_flops = tg_run_peak_flops(run, &peak);
         teng_error_clear();
     }
     return run->peak_flops > 0 ? flops_per_s / run->peak_flops : NAN;

@@ -28,7 +28,7 @@ struct tg_run {
     tg_parallel_options split;
     tg_saver *saver;
     tg_metrics *metrics; /* rank 0 alone keeps books; NULL on others */
-    double peak_flops;   /* of f32, measured; 0: unknown */
+    double peak_flops;   /* of products in the dtype of the run on all ranks, measured; 0: unknown */
     bool peak_again;     /* it was measured anew during this run */
     tg_run_sink *sink;
     void *user;
@@ -46,6 +46,8 @@ struct tg_run {
 /* Steps of the loop alone, for measurements: no evaluation, no checkpoint, no end. With data.sink whole
  * sinks, as many as it takes; none goes beyond train.steps, which must be larger. */
 teng_status tg_run_more_steps(tg_run *run, int64_t steps, tg_run_sink *sink, void *user);
+
+double tg_run_peak_flops(const tg_run *run, const tg_cpu_peak *peak); /* of all ranks (run_open.c) */
 
 /* ---- what people see (run_books.c) ---- */
 void tg_run_tell(tg_run *run, const tg_run_event *event);

@@ -266,6 +266,12 @@ static teng_status plan_all(tg_run *run)
     return tg_core_lay_out(run->core, &shapes);
 }
 
+double tg_run_peak_flops(const tg_run *run, const tg_cpu_peak *peak)
+{
+    const tg_step_options options = tg_run_step_options(run->cfg);
+    return tg_step_peak_flops(&options, peak) * run->team->ranks;
+}
+
 /* Configuration → tokenizer, model, core, data; no file is written. Ranks that differ are refused. */
 static teng_status open_parts(tg_run *run)
 {
@@ -281,7 +287,7 @@ static teng_status open_parts(tg_run *run)
     TG_TRY(tg_team_agree(run->team, plan_all(run)));
     tg_cpu_peak peak;
     if (tg_cpu_measure_peak(false, &peak) == TENG_OK)
-        run->peak_flops = peak.f32_gflops * 1e9 * run->team->ranks;
+        run->peak_flops = tg_run_peak_flops(run, &peak);
     teng_error_clear();
     return TENG_OK;
 }

@@ -10,6 +10,7 @@
 #include "config/config.h"
 #include "data/loader.h"
 #include "data/tokenizer.h"
+#include "device/cpu_info.h"
 #include "device/store.h"
 #include "nn/cell.h"
 #include "parallel/pipe_schedule.h"
@@ -44,6 +45,8 @@ typedef struct tg_step_options {
     tg_pipe_kind pipe_kind; /* where parallel has a pipeline */
     int pipe_chunks;        /* pieces a stage; 0: one */
 } tg_step_options;
+/* What products of these options' dtype reach at most, FLOP/s. */
+double tg_step_peak_flops(const tg_step_options *options, const tg_cpu_peak *peak);
 typedef struct tg_step_feed { /* one micro-batch; host memory */
     const teng_desc *in_desc; /* [n_in] of all ranks together (pynative: of this rank) */
     const void *const *in;    /* this rank's part of it */
