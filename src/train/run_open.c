@@ -286,8 +286,7 @@ static teng_status open_parts(tg_run *run)
     if (tg_team_is_many(run->team)) TG_TRY(same_data(run));
     TG_TRY(tg_team_agree(run->team, plan_all(run)));
     tg_cpu_peak peak;
-    if (tg_cpu_measure_peak(false, &peak) == TENG_OK)
-        run->peak_flops = tg_run_peak_flops(run, &peak);
+    if (tg_cpu_measure_peak(false, &peak) == TENG_OK) run->peak_flops = tg_run_peak_flops(run, &peak);
     teng_error_clear();
     return TENG_OK;
 }
