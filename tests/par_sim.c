@@ -131,7 +131,7 @@ static tg_placement input_place(const par_sim *s, const teng_desc *whole, const 
 {
     tg_placement at = tg_mesh_replicated();
     if (tg_desc_equal(whole, local)) return at;
-    at.on[TG_AXIS_DATA] = at.on[TG_AXIS_EXPERT] = 0;
+    at.on[TG_AXIS_REPLICA] = at.on[TG_AXIS_DATA] = at.on[TG_AXIS_EXPERT] = 0;
     at.on[TG_AXIS_CONTEXT] = 1;
     const teng_desc got = tg_mesh_local(&s->mesh, 0, whole, &at);
     assert_true(tg_desc_equal(&got, local));

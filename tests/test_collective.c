@@ -186,7 +186,7 @@ int main(void)
     }
     rank = tg_comm_rank(comm);
     ranks = tg_comm_size(comm);
-    int size[TG_AXES] = {1, ranks, 1, 1, 1};
+    int size[TG_AXES] = {1, 1, ranks, 1, 1, 1};
     if (tg_mesh_make(size, ranks, &mesh) != TENG_OK || tg_comm_bind(comm, &mesh) != TENG_OK) return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces), cmocka_unit_test(reduced), cmocka_unit_test(to_all),

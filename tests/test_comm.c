@@ -158,7 +158,7 @@ static void groups(void **state)
 {
     (void)state;
     tg_mesh mesh;
-    const int size[TG_AXES] = {1, ranks % 2 ? ranks : ranks / 2, 1, 1, ranks % 2 ? 1 : 2};
+    const int size[TG_AXES] = {1, 1, ranks % 2 ? ranks : ranks / 2, 1, 1, ranks % 2 ? 1 : 2};
     assert_int_equal(tg_mesh_make(size, ranks, &mesh), TENG_OK);
     assert_null(tg_comm_along(comm, 1u << TG_AXIS_DATA));
     teng_error_clear();

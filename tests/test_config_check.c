@@ -162,7 +162,7 @@ static void test_parallel(void **state)
     uint64_t bytes;
     passes("data.files: [.]\nmodel.model_type: llama\nparallel: {mode: data_parallel, fusion: 2MiB}\n");
     tg_config_axes(cfg, 8, size);
-    assert_int_equal(size[1], 8);
+    assert_int_equal(size[1] * size[2], 8);
     assert_int_equal(tg_config_check(cfg, 8), TENG_OK);
     assert_true(tg_config_fusion(cfg, &bytes) && bytes == 2 << 20);
     passes(

@@ -219,7 +219,7 @@ int main(void)
     }
     rank = tg_comm_rank(comm);
     ranks = tg_comm_size(comm);
-    const int size[TG_AXES] = {1, 1, ranks, 1, 1};
+    const int size[TG_AXES] = {1, 1, 1, ranks, 1, 1};
     if (ranks > MOST || tg_mesh_make(size, ranks, &mesh) != TENG_OK || tg_comm_bind(comm, &mesh) != TENG_OK)
         return 1;
     const struct CMUnitTest tests[] = {

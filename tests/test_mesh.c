@@ -29,7 +29,7 @@ static void ranks_and_groups(void **state)
     (void)state;
     for (int i = 0; i < 200; i++) {
         const tg_mesh mesh = draw_mesh();
-        int members[512], other[512], coord[TG_AXES];
+        int members[1024], other[1024], coord[TG_AXES];
         const tg_axis_set axes = (tg_axis_set)draw(1 << TG_AXES);
         for (int r = 0; r < mesh.ranks; r++) {
             int index = -1, at = -1;
@@ -45,7 +45,7 @@ static void ranks_and_groups(void **state)
         }
     }
     tg_mesh mesh;
-    const int size[TG_AXES] = {2, 2, 1, 1, 2};
+    const int size[TG_AXES] = {2, 1, 2, 1, 1, 2};
     assert_int_equal(tg_mesh_make(size, 8, &mesh), TENG_OK);
     int coord[TG_AXES];
     tg_mesh_coords(&mesh, 1, coord); /* neighbours are tensor ranks */
@@ -105,10 +105,10 @@ static void pieces_nest(void **state)
 {
     (void)state;
     tg_mesh mesh;
-    const int size[TG_AXES] = {1, 3, 1, 1, 2};
+    const int size[TG_AXES] = {1, 1, 3, 1, 1, 2};
     assert_int_equal(tg_mesh_make(size, 6, &mesh), TENG_OK);
     const teng_desc whole = tg_desc_make(TENG_F32, 1, (int64_t[]){10});
-    const tg_placement both = {.on = {-1, 0, -1, -1, 0}}, tensor = {.on = {-1, -1, -1, -1, 0}};
+    const tg_placement both = {.on = {-1, -1, 0, -1, -1, 0}}, tensor = {.on = {-1, -1, -1, -1, -1, 0}};
     tg_box a, b;
     int64_t at = 0;
     tg_mesh_box(&mesh, 1, &whole, &tensor, &a);
@@ -124,14 +124,14 @@ static void refused(void **state)
 {
     (void)state;
     tg_mesh mesh;
-    assert_int_equal(tg_mesh_make((int[TG_AXES]){1, 2, 1, 1, 2}, 3, &mesh), TENG_INVALID);
+    assert_int_equal(tg_mesh_make((int[TG_AXES]){1, 1, 2, 1, 1, 2}, 3, &mesh), TENG_INVALID);
     assert_non_null(strstr(teng_error(), "data 2"));
     assert_non_null(strstr(teng_error(), "makes 4 ranks, but 3 were started"));
     teng_error_clear();
-    assert_int_equal(tg_mesh_make((int[TG_AXES]){1, 0, 1, 1, 2}, 0, &mesh), TENG_INVALID);
+    assert_int_equal(tg_mesh_make((int[TG_AXES]){1, 1, 0, 1, 1, 2}, 0, &mesh), TENG_INVALID);
     assert_non_null(strstr(teng_error(), "parallel.data is 0"));
     teng_error_clear();
-    assert_int_equal(tg_mesh_make((int[TG_AXES]){1 << 20, 1 << 20, 1, 1, 2}, 0, &mesh), TENG_INVALID);
+    assert_int_equal(tg_mesh_make((int[TG_AXES]){1 << 20, 1, 1 << 20, 1, 1, 2}, 0, &mesh), TENG_INVALID);
     teng_error_clear();
 }
 

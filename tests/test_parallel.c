@@ -29,6 +29,10 @@ static const char qwen2[] = "{\"model_type\":\"qwen2\",\"vocab_size\":61,\"hidde
 static const char qwen3[] = "{\"model_type\":\"qwen3\",\"vocab_size\":61,\"hidden_size\":32,"
                             "\"intermediate_size\":48,\"num_hidden_layers\":2,\"num_attention_heads\":4,"
                             "\"num_key_value_heads\":2,\"head_dim\":12,\"max_position_embeddings\":64}";
+/* Its norms of heads have four elements, as the scalars of a step have. */
+static const char narrow[] = "{\"model_type\":\"qwen3\",\"vocab_size\":61,\"hidden_size\":16,"
+                             "\"intermediate_size\":24,\"num_hidden_layers\":2,\"num_attention_heads\":4,"
+                             "\"num_key_value_heads\":1,\"head_dim\":4,\"max_position_embeddings\":64}";
 static const char mixtral[] =
     "{\"model_type\":\"mixtral\",\"vocab_size\":61,\"hidden_size\":32,\"intermediate_size\":48,"
     "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
@@ -37,8 +41,8 @@ static const char mixtral[] =
 
 static const struct family {
     const char *name, *config;
-} families[] = {{"llama", llama}, {"tied", tied},   {"gpt2", gpt2},
-                {"qwen2", qwen2}, {"qwen3", qwen3}, {"mixtral", mixtral}};
+} families[] = {{"llama", llama}, {"tied", tied},     {"gpt2", gpt2},      {"qwen2", qwen2},
+                {"qwen3", qwen3}, {"narrow", narrow}, {"mixtral", mixtral}};
 enum { FAMILIES = sizeof families / sizeof *families, DENSE = FAMILIES };
 
 static void every(const char *what, par_case c, int n)
@@ -66,6 +70,23 @@ static void zero(void **state)
         every("ZeRO, data 2, 2 micro-batches",
               (par_case){.size = {[TG_AXIS_DATA] = 2}, .zero = level, .micro_batches = 2}, DENSE);
     }
+}
+
+static void shard_groups(void **state)
+{
+    (void)state;
+    for (int level = 1; level <= 3; level++)
+        for (int64_t micro = 1; micro <= 2; micro++)
+            every("ZeRO in groups of 2 of 4",
+                  (par_case){.size = {[TG_AXIS_REPLICA] = 2, [TG_AXIS_DATA] = 2},
+                             .zero = level,
+                             .micro_batches = micro},
+                  DENSE);
+    every("ZeRO 2 in groups of 2 of 4, tensor 2",
+          (par_case){.size = {[TG_AXIS_REPLICA] = 2, [TG_AXIS_DATA] = 2, [TG_AXIS_TENSOR] = 2},
+                     .zero = 2,
+                     .sequence = true},
+          DENSE);
 }
 
 static void tensor_ranks(void **state)
@@ -105,8 +126,8 @@ static void context_ranks(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(data_ranks), cmocka_unit_test(zero),
-                                       cmocka_unit_test(tensor_ranks), cmocka_unit_test(tensor_and_data),
-                                       cmocka_unit_test(context_ranks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(data_ranks),      cmocka_unit_test(zero),
+                                       cmocka_unit_test(shard_groups),    cmocka_unit_test(tensor_ranks),
+                                       cmocka_unit_test(tensor_and_data), cmocka_unit_test(context_ranks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

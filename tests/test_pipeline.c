@@ -61,7 +61,7 @@ static tg_core *core_of(teng_cell *cell, const layout *l, const tiny_data *data,
     static tg_parallel_options split;
     tg_step_options o = options_of(l);
     if (!many) return tiny_core(cell, &o);
-    int size[TG_AXES] = {1, 1, 1, 1, 1};
+    int size[TG_AXES] = {1, 1, 1, 1, 1, 1};
     size[TG_AXIS_PIPELINE] = l->pipeline;
     size[TG_AXIS_DATA] = l->data;
     size[TG_AXIS_TENSOR] = l->tensor;
@@ -261,7 +261,7 @@ static void with_other_options(void **state)
 static void refusals(void **state)
 {
     (void)state;
-    int size[TG_AXES] = {team->ranks, 1, 1, 1, 1};
+    int size[TG_AXES] = {team->ranks, 1, 1, 1, 1, 1};
     tg_parallel_options split = {.rank = team->rank, .reduce_dtype = TENG_F32};
     tg_core *core = NULL;
     teng_cell *cell = teng_lm_create(tiny_config("llama"));

@@ -224,7 +224,7 @@ int main(void)
     rank = tg_comm_rank(comm);
     ranks = tg_comm_size(comm);
     tg_mesh mesh;
-    const int size[TG_AXES] = {1, 1, 1, ranks, 1};
+    const int size[TG_AXES] = {1, 1, 1, 1, ranks, 1};
     if (tg_mesh_make(size, ranks, &mesh) != TENG_OK || tg_comm_bind(comm, &mesh) != TENG_OK) {
         fprintf(stderr, "%s\n", teng_error());
         return 1;

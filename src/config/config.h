@@ -118,9 +118,10 @@ int64_t tg_config_decay_steps(const tg_config *cfg);
 /* profile.steps as first and last step; false when it is unset or cannot be read. */
 bool tg_config_profile_steps(const tg_config *cfg, int64_t *first, int64_t *last);
 
-/* Sizes of the mesh: pipeline, data, expert, context, tensor, from the slowest axis to the fastest. ranks as
+/* Sizes of the mesh: pipeline, replica, data, expert, context, tensor, from the slowest axis to the fastest.
+ * parallel.data is replica x data: with parallel.shard_group groups of so many, else one group. ranks as
  * above, for parallel.mode=data_parallel. */
-enum { TG_CONFIG_AXES = 5 };
+enum { TG_CONFIG_AXES = 6 };
 void tg_config_axes(const tg_config *cfg, int64_t ranks, int64_t size[TG_CONFIG_AXES]);
 /* parallel.fusion in bytes; 0: off, UINT64_MAX: auto. False when it cannot be read. */
 bool tg_config_fusion(const tg_config *cfg, uint64_t *bytes);

@@ -200,7 +200,8 @@ static teng_status check_batch(const tg_config *cfg, int64_t ranks)
 {
     int64_t axes[TG_CONFIG_AXES];
     tg_config_axes(cfg, ranks, axes);
-    const int64_t batch = cfg->train.batch_size, micro = cfg->train.micro_batches, data = axes[1] * axes[2];
+    const int64_t batch = cfg->train.batch_size, micro = cfg->train.micro_batches,
+                  data = axes[1] * axes[2] * axes[3];
     const int64_t pieces = data * micro;
     if (batch % pieces == 0) return TENG_OK;
     int64_t up = (batch / pieces + 1) * pieces;

@@ -10,19 +10,23 @@
 #include <string.h>
 
 /* In the order of tg_config_axes. */
-static const char *const keys[TG_CONFIG_AXES] = {"parallel.pipeline", "parallel.data", "parallel.expert",
-                                                 "parallel.context", "parallel.tensor"};
-enum { DATA = 1 };
+static const char *const keys[TG_CONFIG_AXES] = {"parallel.pipeline", "parallel.shard_group",
+                                                 "parallel.data",     "parallel.expert",
+                                                 "parallel.context",  "parallel.tensor"};
+enum { PIPELINE, REPLICA, DATA, EXPERT, CONTEXT, TENSOR };
 
 void tg_config_axes(const tg_config *cfg, int64_t ranks, int64_t size[TG_CONFIG_AXES])
 {
     const bool all_data =
         cfg->parallel.mode == TG_CFG_PARALLEL_DATA && ranks > 0 && !tg_config_is_given(cfg, "parallel.data");
-    size[0] = cfg->parallel.pipeline;
-    size[1] = all_data ? ranks : cfg->parallel.data;
-    size[2] = cfg->parallel.expert;
-    size[3] = cfg->parallel.context;
-    size[4] = cfg->parallel.tensor;
+    const int64_t data = all_data ? ranks : cfg->parallel.data, group = cfg->parallel.shard_group;
+    const bool groups = cfg->parallel.zero && group && data % group == 0;
+    size[PIPELINE] = cfg->parallel.pipeline;
+    size[REPLICA] = groups ? data / group : 1;
+    size[DATA] = groups ? group : data;
+    size[EXPERT] = cfg->parallel.expert;
+    size[CONTEXT] = cfg->parallel.context;
+    size[TENSOR] = cfg->parallel.tensor;
 }
 
 bool tg_config_fusion(const tg_config *cfg, uint64_t *bytes)
@@ -38,7 +42,7 @@ static teng_status check_mode(const tg_config *cfg, const int64_t size[TG_CONFIG
     const bool alone = cfg->parallel.mode == TG_CFG_PARALLEL_STAND_ALONE;
     if (cfg->parallel.mode == TG_CFG_PARALLEL_SEMI_AUTO) return TENG_OK;
     for (int i = 0; i < TG_CONFIG_AXES; i++) {
-        if (size[i] == 1 || (!alone && i == DATA)) continue;
+        if (size[i] == 1 || (!alone && (i == DATA || i == REPLICA))) continue;
         return tg_config_refuse(cfg, keys[i],
                                 "%s = %" PRId64
                                 " does not go with parallel.mode = %s; set parallel.mode = semi_auto",
@@ -57,7 +61,8 @@ static teng_status check_product(const tg_config *cfg, int64_t ranks, const int6
             return tg_config_refuse(cfg, "parallel.data", "the sizes of parallel.* make more than %d ranks",
                                     INT32_MAX);
     }
-    if (size[1] == 1) biggest = size[4] > 1 ? "parallel.tensor" : size[0] > 1 ? "parallel.pipeline" : biggest;
+    if (size[REPLICA] * size[DATA] == 1)
+        biggest = size[TENSOR] > 1 ? "parallel.tensor" : size[PIPELINE] > 1 ? "parallel.pipeline" : biggest;
     if (ranks == 0 || product == ranks) return TENG_OK;
     if (product == 1)
         return tg_config_refuse(cfg, biggest,
@@ -69,7 +74,8 @@ static teng_status check_product(const tg_config *cfg, int64_t ranks, const int6
                             "parallel.data x tensor x pipeline x context x expert = %" PRId64 " x %" PRId64
                             " x %" PRId64 " x %" PRId64 " x %" PRId64 " = %" PRId64 " ranks, and %" PRId64
                             " run; start so many (mpirun -n %" PRId64 " teng …), or change the sizes",
-                            size[1], size[4], size[0], size[3], size[2], product, ranks, product);
+                            size[REPLICA] * size[DATA], size[TENSOR], size[PIPELINE], size[CONTEXT],
+                            size[EXPERT], product, ranks, product);
 }
 
 static teng_status check_divides(const tg_config *cfg, const char *by, int64_t n, const char *key,
@@ -156,7 +162,8 @@ static teng_status check_expert_ranks(const tg_config *cfg)
 
 static teng_status check_zero(const tg_config *cfg, const int64_t size[TG_CONFIG_AXES])
 {
-    const int64_t zero = cfg->parallel.zero, group = cfg->parallel.shard_group, data = size[1];
+    const int64_t zero = cfg->parallel.zero, group = cfg->parallel.shard_group,
+                  data = size[REPLICA] * size[DATA];
     if (zero && data == 1)
         return tg_config_refuse(cfg, "parallel.zero",
                                 "parallel.zero = %" PRId64
@@ -176,7 +183,7 @@ static teng_status check_pynative(const tg_config *cfg, const int64_t size[TG_CO
 {
     if (cfg->context.mode != TG_CFG_MODE_PYNATIVE) return TENG_OK;
     for (int i = 0; i < TG_CONFIG_AXES; i++) {
-        if (i == DATA || size[i] == 1) continue;
+        if (i == DATA || i == REPLICA || size[i] == 1) continue;
         return tg_config_refuse(
             cfg, keys[i],
             "%s = %" PRId64 " rewrites the graph of a step, and context.mode = pynative has "

@@ -88,6 +88,9 @@ struct tg_graph {
     TG_VEC(tg_output) outputs;
     teng_status (*on_node)(void *user, tg_node *node); /* eager: runs the node; NULL in graph mode */
     void *on_node_user;
+    /* Eager, on data ranks: rows of the batch are piece `part` of `parts` equal ones; 0 parts: all of them.
+     */
+    int part, parts;
     struct tg_strmap *names; /* named values */
     int next_node;
 };

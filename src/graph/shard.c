@@ -22,5 +22,6 @@ teng_tensor *teng_shard(teng_tensor *t, teng_axis axis, int dim)
         return NULL;
     }
     t->mark.dim[axes[axis]] = (int8_t)(1 + (dim < 0 ? dim + t->desc.ndim : dim));
+    if (axis == TENG_AXIS_DATA) t->mark.dim[TG_AXIS_REPLICA] = t->mark.dim[TG_AXIS_DATA];
     return t;
 }

@@ -4,9 +4,9 @@
 
 #include "base/fail.h"
 
-static const char *const names[TG_AXES] = {"pipeline", "data", "expert", "context", "tensor"};
-const tg_axis tg_mesh_nesting[TG_AXES] = {TG_AXIS_PIPELINE, TG_AXIS_CONTEXT, TG_AXIS_TENSOR, TG_AXIS_EXPERT,
-                                          TG_AXIS_DATA};
+static const char *const names[TG_AXES] = {"pipeline", "replica", "data", "expert", "context", "tensor"};
+const tg_axis tg_mesh_nesting[TG_AXES] = {TG_AXIS_PIPELINE, TG_AXIS_CONTEXT, TG_AXIS_TENSOR,
+                                          TG_AXIS_EXPERT,   TG_AXIS_REPLICA, TG_AXIS_DATA};
 
 const char *tg_axis_name(tg_axis axis)
 {
@@ -31,8 +31,8 @@ teng_status tg_mesh_make(const int size[TG_AXES], int ranks, tg_mesh *out)
             TENG_INVALID,
             "parallel.pipeline %d x data %d x expert %d x context %d x tensor %d makes %d ranks, but "
             "%d %s started; start as many, or change the sizes",
-            size[TG_AXIS_PIPELINE], size[TG_AXIS_DATA], size[TG_AXIS_EXPERT], size[TG_AXIS_CONTEXT],
-            size[TG_AXIS_TENSOR], out->ranks, ranks, ranks == 1 ? "was" : "were");
+            size[TG_AXIS_PIPELINE], size[TG_AXIS_REPLICA] * size[TG_AXIS_DATA], size[TG_AXIS_EXPERT],
+            size[TG_AXIS_CONTEXT], size[TG_AXIS_TENSOR], out->ranks, ranks, ranks == 1 ? "was" : "were");
     return TENG_OK;
 }
 

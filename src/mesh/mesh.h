@@ -1,6 +1,6 @@
 /*
- * Ranks and named axes: a mesh of pipeline × data × expert × context × tensor ranks, and which part of a
- * tensor a rank holds when it is placed on the axes. Pure arithmetic: knows no graph, no communication.
+ * Ranks and named axes: a mesh of pipeline × replica × data × expert × context × tensor ranks, and which part
+ * of a tensor a rank holds when it is placed on the axes. Pure arithmetic: knows no graph, no communication.
  */
 #ifndef TG_MESH_MESH_H
 #define TG_MESH_MESH_H
@@ -12,6 +12,8 @@
 /* From the slowest to the fastest: ranks that differ in tensor alone are neighbours. */
 typedef enum tg_axis {
     TG_AXIS_PIPELINE,
+    TG_AXIS_REPLICA, /* groups of data ranks: the data axis is inside of one, where ZeRO splits (shard_group)
+                      */
     TG_AXIS_DATA,
     TG_AXIS_EXPERT,
     TG_AXIS_CONTEXT,
@@ -38,8 +40,8 @@ int tg_mesh_group(const tg_mesh *mesh, int rank, tg_axis_set axes, int *members,
 void tg_mesh_cut(int64_t n, int64_t parts, int64_t index, int64_t *begin, int64_t *size);
 
 /* A tensor on the mesh: on each axis replicated, split along a dimension, or partial. Where several axes
- * split one dimension, the pieces nest in the order context, tensor, expert, data (outermost first): a gather
- * over data of what tensor split too gives the tensor's piece. */
+ * split one dimension, the pieces nest in the order context, tensor, expert, replica, data (outermost first):
+ * a gather over data of what tensor split too gives the tensor's piece. */
 typedef struct tg_placement {
     teng_place on[TG_AXES];
     /* > 1: on the tensor axis each of that many equal groups of the split dimension is split by itself

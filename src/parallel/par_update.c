@@ -12,8 +12,6 @@
 #include "op/piece/piece.h"
 #include "tensor/desc.h"
 
-#include <string.h>
-
 /* Where a dimension of groups is dimension 0, pieces of it would not be runs: a bias of that kind stays
  * whole. */
 tg_placement par_state_placement(par *p, const tg_placement *param, const teng_desc *whole)
@@ -70,21 +68,25 @@ void par_aim_gradients(par *p)
     }
 }
 
-/* Split along the tensor axis as its parameter is, before the data axis splits inside of that. */
-static teng_status settle_tensor(par *p, teng_tensor *grad)
+/* Split along the tensor and expert axes as its parameter is, before the data axis splits inside of that. */
+static teng_status settle_outer(par *p, teng_tensor *grad)
 {
+    static const tg_axis outer[] = {TG_AXIS_TENSOR, TG_AXIS_EXPERT};
     const par_value *x = par_of(p, grad), *flags = &p->values.data[grad->id];
     tg_placement want = x->at;
-    if (!flags->aimed || (want.on[TG_AXIS_TENSOR] == TENG_PARTIAL && flags->aim.on[TG_AXIS_TENSOR] < 0))
-        return TENG_OK; /* summed with the other axes */
-    want.on[TG_AXIS_TENSOR] = flags->aim.on[TG_AXIS_TENSOR];
-    want.groups = flags->aim.groups;
+    for (int i = 0; i < 2 && flags->aimed; i++) {
+        const tg_axis a = outer[i];
+        if (!(p->split_axes >> a & 1u)) continue;
+        if (want.on[a] == TENG_PARTIAL && flags->aim.on[a] < 0) continue; /* summed with the other axes */
+        want.on[a] = flags->aim.on[a];
+        if (a == TG_AXIS_TENSOR) want.groups = flags->aim.groups;
+    }
     return par_same(p, &want, &x->at) ? TENG_OK : par_settle(p, grad, &want);
 }
 
 teng_status par_settle_gradient(par *p, teng_tensor *grad)
 {
-    TG_TRY(settle_tensor(p, grad));
+    TG_TRY(settle_outer(p, grad));
     const par_value *x = par_of(p, grad);
     tg_placement want = x->at;
     for (int a = 0; a < TG_AXES; a++)
@@ -164,9 +166,14 @@ static teng_status sum_squares(par *p, const tg_node *node)
 }
 
 /* ---- optimizers ---- */
-static bool same_dims(const teng_desc *a, const teng_desc *b)
+/* Whether an operand goes element by element with the parameter, as its gradient and its states do: shapes do
+ * not tell, a parameter of four elements looks like the four scalars of a step. */
+static bool goes_along(const teng_op_spec *op, int operand)
 {
-    return a->ndim == b->ndim && memcmp(a->dims, b->dims, sizeof *a->dims * (size_t)a->ndim) == 0;
+    bool updated = false;
+    for (int o = 0; o < TENG_MAX_OUT; o++)
+        updated = updated || op->updates[o] == 1 + operand;
+    return updated || operand == 1;
 }
 
 /* This data rank's rows of what the rank holds of a parameter, in its buffer. */
@@ -193,13 +200,13 @@ static teng_status optimize(par *p, const tg_node *node)
                        node->n_in, MOST);
     for (int i = 0; i < node->n_in; i++) {
         teng_tensor *v = node->in[i];
-        in[i] = same_dims(&v->desc, &param->desc) ? split : whole;
+        in[i] = goes_along(node->op, i) ? split : whole;
         if (v->kind == TG_VALUE_STATE && !par_of(p, v)->local) TG_TRY(par_create(p, v, &in[i]));
         local[i] = i == 0 && pieces ? piece_of(p, par_of(p, v)->local) : par_get(p, v, &in[i]);
         if (!local[i]) return teng_error_status();
     }
     for (int o = 0; o < node->n_out; o++)
-        out[o] = same_dims(&node->out[o]->desc, &param->desc) ? split : whole;
+        out[o] = node->op->updates[o] ? split : whole;
     tg_node *n;
     TG_TRY(par_emit(p, node, in, out, local, &n));
     for (int o = 0; o < node->n_out; o++) {

@@ -99,18 +99,27 @@ void par_replace(par *p, teng_tensor *old, teng_tensor *fresh)
 }
 
 /* ---- inputs, parameters, states ---- */
+static int64_t ranks_of_rows(const par *p)
+{
+    const int *size = p->o->mesh.size;
+    return (int64_t)size[TG_AXIS_REPLICA] * size[TG_AXIS_DATA] * size[TG_AXIS_EXPERT];
+}
+
 static teng_status not_divisible(const par *p, const teng_tensor *v, int dim, tg_axis axis)
 {
     char text[TG_DESC_TEXT];
     if (v->kind == TG_VALUE_INPUT)
-        return tg_fail(
-            TENG_INVALID,
-            dim ? "%s is %s: sequences of %lld tokens do not divide among parallel.%s = %d ranks, "
-                  "twice as many pieces; change train.seq_len"
-                : "%s is %s: a micro-batch of %lld sequences does not divide among parallel.%s = %d "
-                  "ranks (all batch axes together); change train.micro_batch_size",
-            v->name, tg_desc_text(text, &v->desc), (long long)v->desc.dims[dim], tg_axis_name(axis),
-            p->o->mesh.size[axis]);
+        return dim ? tg_fail(TENG_INVALID,
+                             "%s is %s: sequences of %lld tokens do not divide among parallel.%s = %d ranks, "
+                             "twice as many pieces; change train.seq_len",
+                             v->name, tg_desc_text(text, &v->desc), (long long)v->desc.dims[dim],
+                             tg_axis_name(axis), p->o->mesh.size[axis])
+                   : tg_fail(TENG_INVALID,
+                             "%s is %s: a micro-batch of %lld sequences does not divide among %lld ranks "
+                             "(parallel.data x parallel.expert); make train.batch_size / "
+                             "train.micro_batches a multiple of that",
+                             v->name, tg_desc_text(text, &v->desc), (long long)v->desc.dims[dim],
+                             (long long)ranks_of_rows(p));
     return tg_fail(TENG_INVALID, "%s is %s: dimension %d does not divide among parallel.%s = %d ranks",
                    v->name ? v->name : "a value", tg_desc_text(text, &v->desc), dim, tg_axis_name(axis),
                    p->o->mesh.size[axis]);

@@ -86,7 +86,11 @@ static teng_status bind_accumulated(tg_step *s, tg_graph *g, int n)
 static tg_graph *eager_graph(tg_step *s, const char *name)
 {
     tg_graph *g = tg_graph_create(name);
-    if (g) tg_eager_begin(s->eager, g);
+    if (!g) return NULL;
+    if (s->options.parallel)
+        g->parts = tg_mesh_group(&s->split.mesh, s->split.rank, 1u << TG_AXIS_REPLICA | 1u << TG_AXIS_DATA,
+                                 NULL, &g->part);
+    tg_eager_begin(s->eager, g);
     return g;
 }
 

@@ -15,7 +15,7 @@
 
 static tg_group *data_ranks(void)
 {
-    return tg_comm_along(tg_comm_current(), 1u << TG_AXIS_DATA);
+    return tg_comm_along(tg_comm_current(), 1u << TG_AXIS_REPLICA | 1u << TG_AXIS_DATA);
 }
 
 bool tg_step_is_split(const tg_step *s)
@@ -35,11 +35,11 @@ static teng_status gather_param(tg_step *s, const tg_param_info *param)
         memcpy(to->data, from->data, tg_desc_bytes(&param->desc));
         return TENG_OK;
     }
-    tg_group *group = data_ranks();
+    tg_group *group = tg_comm_along(tg_comm_current(), 1u << TG_AXIS_DATA);
     if (!group) return teng_error_status();
     int64_t *counts = tg_alloc(sizeof *counts * (size_t)tg_group_size(group));
     if (!counts) return TENG_MEMORY;
-    for (int r = 0; r < tg_group_size(group); r++) { /* ranks differ along the data axis alone */
+    for (int r = 0; r < tg_group_size(group); r++) { /* the first ranks differ along the data axis alone */
         tg_box box;
         tg_mesh_box(&s->split.mesh, r, &at->whole, &at->placement, &box);
         counts[r] = tg_box_numel(&box);

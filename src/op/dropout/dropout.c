@@ -142,7 +142,13 @@ const teng_op_spec tg_op_dropout = {
 
 teng_tensor *teng_dropout_at(teng_src at, teng_tensor *x, teng_tensor *rng, double p, int64_t stream)
 {
-    const tg_dropout_attr attr = {.p = p, .stream = stream};
+    tg_dropout_attr attr = {.p = p, .stream = stream};
     if (p == 0 && x) return x;
+    if (x && x->graph->parts > 1 && x->desc.ndim > 0) { /* the rank's rows, drawn as those of the whole */
+        attr.whole.n = attr.begin.n = x->desc.ndim;
+        for (int d = 0; d < x->desc.ndim; d++)
+            attr.whole.v[d] = x->desc.dims[d] * (d ? 1 : x->graph->parts);
+        attr.begin.v[0] = x->desc.dims[0] * x->graph->part;
+    }
     return teng_apply(at, &tg_op_dropout, &attr, 2, (teng_tensor *[]){x, rng}, NULL);
 }
