@@ -42,6 +42,11 @@ double par_move_cost(par *p, const par_value *x, const teng_tensor *global, tg_a
     const int parts = p->o->mesh.size[axis];
     const bool context = axis == TG_AXIS_CONTEXT;
     if (from == to) return 0;
+    if (from == PAR_THERE || to == PAR_THERE) {
+        const bool counts = from == TENG_PARTIAL && x->maker && x->maker->op == &tg_op_moe_sort;
+        if (counts) return 0; /* they come with the rows */
+        return from != 0 && to != 0 ? PAR_FORBIDDEN : share(parts) * bytes_along(p, x, axis) / parts;
+    }
     if (to == TENG_PARTIAL) return PAR_FORBIDDEN;
     const double whole = bytes_along(p, x, axis);
     if (from == TENG_PARTIAL) {
@@ -59,7 +64,7 @@ double par_move_cost(par *p, const par_value *x, const teng_tensor *global, tg_a
 }
 
 /* ---- the record ---- */
-static tg_node *record(par *p, const teng_tensor *global, tg_node *node, tg_axis_set axes, double bytes)
+tg_node *par_record(par *p, const teng_tensor *global, tg_node *node, tg_axis_set axes, double bytes)
 {
     if (!node) return NULL;
     tg_strbuf where = {0};
@@ -101,8 +106,8 @@ teng_tensor *par_all_reduce(par *p, const teng_tensor *global, teng_tensor *v, t
 {
     const int parts = parts_of(p, axes);
     const tg_all_reduce_attr attr = {.axes = axes, .parts = parts, .op = TG_REDUCE_SUM};
-    return first(record(p, global, par_append(p, &tg_op_all_reduce, &attr, 1, &v), axes,
-                        2 * share(parts) * (double)tg_desc_bytes(&v->desc)));
+    return first(par_record(p, global, par_append(p, &tg_op_all_reduce, &attr, 1, &v), axes,
+                            2 * share(parts) * (double)tg_desc_bytes(&v->desc)));
 }
 
 static tg_pieces_attr pieces(const par *p, tg_axis axis, int dim, int64_t total)
@@ -120,7 +125,7 @@ teng_tensor *par_gather_into(par *p, const teng_tensor *global, teng_tensor *who
     const double bytes = (double)(attr.parts - 1) * (double)tg_desc_bytes(&piece->desc);
     teng_tensor *in[] = {whole, piece};
     return first(
-        record(p, global, par_append(p, &tg_op_gather_into, &attr, 2, in), 1u << TG_AXIS_DATA, bytes));
+        par_record(p, global, par_append(p, &tg_op_gather_into, &attr, 2, in), 1u << TG_AXIS_DATA, bytes));
 }
 
 /* ---- pieces that are not one run each ---- */
@@ -180,7 +185,7 @@ static teng_tensor *gather(par *p, const teng_tensor *global, teng_tensor *v, co
     const tg_pieces_attr attr = pieces(p, axis, d, whole.dims[d]);
     const double bytes = (double)(p->o->mesh.size[axis] - 1) * (double)tg_desc_bytes(&v->desc);
     teng_tensor *all =
-        first(record(p, global, par_append(p, &tg_op_all_gather, &attr, 1, &v), 1u << axis, bytes));
+        first(par_record(p, global, par_append(p, &tg_op_all_gather, &attr, 1, &v), 1u << axis, bytes));
     if (!all || n == 0) return all;
     for (int i = 0; i < n; i++)
         inverse[order[i]] = i;
@@ -214,7 +219,8 @@ static teng_tensor *reduce_scatter(par *p, const teng_tensor *global, teng_tenso
     if (n && !(v = reorder(p, v, d, order, n))) return NULL;
     const tg_pieces_attr attr = pieces(p, axis, d, v->desc.dims[d]);
     const double bytes = share(parts) * (double)tg_desc_bytes(&v->desc);
-    return first(record(p, global, par_append(p, &tg_op_reduce_scatter, &attr, 1, &v), 1u << axis, bytes));
+    return first(
+        par_record(p, global, par_append(p, &tg_op_reduce_scatter, &attr, 1, &v), 1u << axis, bytes));
 }
 
 /* ---- sums ---- */
@@ -360,6 +366,10 @@ teng_tensor *par_get(par *p, teng_tensor *global, const tg_placement *want)
     if (par_same(p, &x->at, want)) return x->local;
     teng_tensor *known = find_copy(p, x, want);
     if (known) return known;
+    if ((x->at.on[TG_AXIS_EXPERT] == PAR_THERE) != (want->on[TG_AXIS_EXPERT] == PAR_THERE)) {
+        teng_tensor *v = par_get_there(p, global, want);
+        return v && !find_copy(p, par_of(p, global), want) ? add_copy(p, par_of(p, global), want, v) : v;
+    }
     if (settle_sums(p, global, want) != TENG_OK) return NULL;
     x = par_of(p, global);
     if (par_same(p, &x->at, want)) return x->local;

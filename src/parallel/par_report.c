@@ -15,6 +15,8 @@ void tg_placement_print(const tg_mesh *mesh, const tg_placement *placement, tg_s
         tg_strbuf_printf(out, "%s%s:", any ? " " : "", tg_axis_name((tg_axis)a));
         if (on == TENG_PARTIAL)
             tg_strbuf_putc(out, 'P');
+        else if (on == PAR_THERE)
+            tg_strbuf_puts(out, "with its expert");
         else
             tg_strbuf_printf(out, "S%d", on);
         if (a == TG_AXIS_TENSOR && on >= 0 && placement->groups > 1)

@@ -264,6 +264,12 @@ static void shrink(const par *p, teng_desc *d, const tg_placement *at, tg_axis a
     d->dims[dim] *= n;
 }
 
+/* The place whose shape it has. */
+static teng_place shaped_like(teng_place place)
+{
+    return place == PAR_THERE ? TENG_REPLICATED : place;
+}
+
 /* Attributes of the rank, and m's shapes with them. */
 static void localize(const par *p, const tg_node *node, const tg_placement *in, const tg_placement *out,
                      call_memory *m, void *attr)
@@ -275,9 +281,9 @@ static void localize(const par *p, const tg_node *node, const tg_placement *in, 
         if (!(p->split_axes >> a & 1u)) continue;
         bool any = false;
         for (int i = 0; i < node->n_in; i++)
-            any = (place[i] = in[i].on[a]) != TENG_REPLICATED || any;
+            any = (place[i] = shaped_like(in[i].on[a])) != TENG_REPLICATED || any;
         for (int o = 0; o < node->n_out; o++)
-            any = (to[o] = out[o].on[a]) != TENG_REPLICATED || any;
+            any = (to[o] = shaped_like(out[o].on[a])) != TENG_REPLICATED || any;
         if (!any) continue;
         if (node->op->attr_size) memcpy(whole, attr, node->op->attr_size);
         m->call.attr = node->op->attr_size ? whole : NULL;

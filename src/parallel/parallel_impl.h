@@ -7,6 +7,9 @@
 #include "graph/op_table.h"
 #include "parallel/rank_graph.h"
 
+/* A place of its own on the expert axis: rows sorted by expert that are with the ranks of their experts. They
+ * have the shape of whole rows (op/expert_dispatch). */
+enum { PAR_THERE = -3 };
 #define PAR_FORBIDDEN 1e30 /* cost of a rule that must not be taken */
 
 /* Another form of a value, made for some consumers. */
@@ -34,6 +37,8 @@ typedef struct par_value {
     bool output;            /* of the graph: whole at once */
     bool aimed;             /* a gradient, or a term of one: */
     tg_placement aim;       /* … as its parameter */
+    teng_tensor *counts;    /* rows that are there: global, how many each expert gets */
+    teng_tensor *own_counts, *received; /* of such counts: what the first dispatch gave, local */
 } par_value;
 
 typedef struct par {
@@ -79,6 +84,10 @@ double par_share(const par *p, const par_value *x);
 double par_move_cost(par *p, const par_value *x, const teng_tensor *global, tg_axis axis, teng_place from,
                      teng_place to);
 
+/* Appended to the moves: a collective that sends so many bytes. Returns node, NULL when there is none or
+ * memory is out. */
+tg_node *par_record(par *p, const teng_tensor *global, tg_node *node, tg_axis_set axes, double bytes);
+
 /* par_rule.c: chooses a rule along each axis; in[n_in], out[n_out]: placements that the node takes and gives.
  */
 teng_status par_choose(par *p, const tg_node *node, tg_placement *in, tg_placement *out);
@@ -90,6 +99,10 @@ bool par_makes_split(par *p, const teng_tensor *v, tg_axis axis, teng_place dim)
 
 /* par_moe.c: rules along an axis whose ranks have rows of their own, and attributes under them. */
 void par_own_rows(par *p, const tg_node *node, tg_axis axis, teng_place_rules *rules);
+/* To the ranks of the experts, or back, along the expert axis alone; NULL and an error. */
+teng_tensor *par_get_there(par *p, teng_tensor *global, const tg_placement *want);
+/* Outputs of a node that are there know by which counts. */
+void par_keep_counts(par *p, const tg_node *node);
 void par_localize_rows(const tg_node *node, const teng_place *in, const teng_place *out, int64_t parts,
                        void *attr);
 

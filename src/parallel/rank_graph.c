@@ -250,6 +250,7 @@ static teng_status general(par *p, const tg_node *node)
         x->local = made->out[o];
         x->at = out[o];
     }
+    if (status == TENG_OK) par_keep_counts(p, node);
     tg_free(in);
     tg_free(local);
     return status;
