@@ -59,7 +59,7 @@ double par_move_cost(par *p, const par_value *x, const teng_tensor *global, tg_a
 }
 
 /* ---- the record ---- */
-static tg_node *record(par *p, const teng_tensor *global, tg_node *node, tg_axis_set axes, double bytes)
+tg_node *par_record(par *p, const teng_tensor *global, tg_node *node, tg_axis_set axes, double bytes)
 {
     if (!node) return NULL;
     tg_strbuf where = {0};
@@ -101,8 +101,8 @@ teng_tensor *par_all_reduce(par *p, const teng_tensor *global, teng_tensor *v, t
 {
     const int parts = parts_of(p, axes);
     const tg_all_reduce_attr attr = {.axes = axes, .parts = parts, .op = TG_REDUCE_SUM};
-    return first(record(p, global, par_append(p, &tg_op_all_reduce, &attr, 1, &v), axes,
-                        2 * share(parts) * (double)tg_desc_bytes(&v->desc)));
+    return first(par_record(p, global, par_append(p, &tg_op_all_reduce, &attr, 1, &v), axes,
+                            2 * share(parts) * (double)tg_desc_bytes(&v->desc)));
 }
 
 static tg_pieces_attr pieces(const par *p, tg_axis axis, int dim, int64_t total)
@@ -120,7 +120,7 @@ teng_tensor *par_gather_into(par *p, const teng_tensor *global, teng_tensor *who
     const double bytes = (double)(attr.parts - 1) * (double)tg_desc_bytes(&piece->desc);
     teng_tensor *in[] = {whole, piece};
     return first(
-        record(p, global, par_append(p, &tg_op_gather_into, &attr, 2, in), 1u << TG_AXIS_DATA, bytes));
+        par_record(p, global, par_append(p, &tg_op_gather_into, &attr, 2, in), 1u << TG_AXIS_DATA, bytes));
 }
 
 /* ---- pieces that are not one run each ---- */
@@ -180,7 +180,7 @@ static teng_tensor *gather(par *p, const teng_tensor *global, teng_tensor *v, co
     const tg_pieces_attr attr = pieces(p, axis, d, whole.dims[d]);
     const double bytes = (double)(p->o->mesh.size[axis] - 1) * (double)tg_desc_bytes(&v->desc);
     teng_tensor *all =
-        first(record(p, global, par_append(p, &tg_op_all_gather, &attr, 1, &v), 1u << axis, bytes));
+        first(par_record(p, global, par_append(p, &tg_op_all_gather, &attr, 1, &v), 1u << axis, bytes));
     if (!all || n == 0) return all;
     for (int i = 0; i < n; i++)
         inverse[order[i]] = i;
@@ -214,7 +214,8 @@ static teng_tensor *reduce_scatter(par *p, const teng_tensor *global, teng_tenso
     if (n && !(v = reorder(p, v, d, order, n))) return NULL;
     const tg_pieces_attr attr = pieces(p, axis, d, v->desc.dims[d]);
     const double bytes = share(parts) * (double)tg_desc_bytes(&v->desc);
-    return first(record(p, global, par_append(p, &tg_op_reduce_scatter, &attr, 1, &v), 1u << axis, bytes));
+    return first(
+        par_record(p, global, par_append(p, &tg_op_reduce_scatter, &attr, 1, &v), 1u << axis, bytes));
 }
 
 /* ---- sums ---- */
