@@ -28,20 +28,21 @@ static void on_signal(int number)
 }
 
 /* In the process that becomes mpirun: out of reach of the terminal's Ctrl-C, and not left behind. */
-static void become(const char *const *argv, int told)
+static void become(const char *const *programs, const char *const *argv, int told)
 {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     const int nothing = isatty(STDIN_FILENO) ? open("/dev/null", O_RDONLY) : -1;
     if (nothing >= 0) dup2(nothing, STDIN_FILENO);
-    execvp(argv[0], (char *const *)(uintptr_t)argv);
+    for (int i = 0; i < 2 && programs[i]; i++)
+        execvp(programs[i], (char *const *)(uintptr_t)argv);
     const int err = errno;
     if (write(told, &err, sizeof err) < 0) _exit(TG_EXIT_FAILURE);
     _exit(TG_EXIT_FAILURE);
 }
 
 /* Runs it to its end; *err: why it could not be started. Its exit status. */
-static int start(const char *const *argv, int *err)
+static int start(const char *const *programs, const char *const *argv, int *err)
 {
     struct sigaction stop = {.sa_handler = on_signal};
     int pipes[2], status = 0;
@@ -53,7 +54,7 @@ static int start(const char *const *argv, int *err)
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
     const pid_t pid = fork();
-    if (pid == 0) become(argv, pipes[1]);
+    if (pid == 0) become(programs, argv, pipes[1]);
     *err = pid < 0 ? errno : 0;
     child = pid;
     close(pipes[1]);
@@ -85,11 +86,14 @@ int tg_cmd_launch(const tg_args_launch *args)
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
     setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0);
     setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);
+    /* Debian has both side by side, under names of their own. */
+    const char *own = strncmp(text, "MPICH", 5) == 0 ? "mpirun.mpich" : "mpirun.openmpi";
+    const char *const programs[2] = {args->mpirun ? args->mpirun : own, args->mpirun ? NULL : "mpirun"};
     snprintf(count, sizeof count, "%lld", (long long)args->n);
     const char **argv = tg_calloc((size_t)args->base.n_words + 5, sizeof *argv);
     if (!argv) return tg_cli_failed(&args->base);
     int at = 0;
-    argv[at++] = args->mpirun;
+    argv[at++] = programs[0];
     argv[at++] = "-n";
     argv[at++] = count;
     argv[at++] = self;
@@ -97,9 +101,9 @@ int tg_cmd_launch(const tg_args_launch *args)
         argv[at++] = args->base.words[i];
     fflush(NULL);
     int err = 0;
-    const int status = start(argv, &err);
+    const int status = start(programs, argv, &err);
     tg_free(argv);
     if (err == 0) return status;
-    tg_fail_errno(TENG_IO, err, "cannot start %s", args->mpirun);
+    tg_fail_errno(TENG_IO, err, "cannot start %s", programs[args->mpirun ? 0 : 1]);
     return tg_cli_failed(&args->base);
 }
