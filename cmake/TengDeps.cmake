@@ -30,10 +30,23 @@ endif()
 tg_dep(dnnl oneapi/dnnl/dnnl.h dnnl libdnnl-dev)
 tg_dep(cmocka cmocka.h cmocka libcmocka-dev)
 
-# Ranks: any MPI with its compiler wrapper on the PATH. Without one teng knows one rank alone, and says so.
-option(TENG_WITH_MPI "Use MPI when it is installed" ON)
+# Ranks: any MPI with its compiler wrapper on the PATH, or the one that TENG_MPI names where several are installed side
+# by side. Without one teng knows one rank alone, and says so.
+set(TENG_MPI "auto" CACHE STRING "auto (when one is installed), openmpi, mpich or off")
+set_property(CACHE TENG_MPI PROPERTY STRINGS auto openmpi mpich off)
 set(TENG_MPI_LIBRARY "")
-if(TENG_WITH_MPI)
+if(NOT TENG_MPI MATCHES "^(auto|openmpi|mpich|off)$")
+  message(FATAL_ERROR "TENG_MPI=${TENG_MPI}: it is auto, openmpi, mpich or off")
+endif()
+if(NOT TENG_MPI STREQUAL "off")
+  if(NOT TENG_MPI STREQUAL "auto")
+    find_program(TENG_MPICC_${TENG_MPI} mpicc.${TENG_MPI})
+    if(NOT TENG_MPICC_${TENG_MPI})
+      message(FATAL_ERROR "TENG_MPI=${TENG_MPI}: there is no mpicc.${TENG_MPI} on the PATH; elsewhere than on Debian "
+                          "leave TENG_MPI at auto and name the compiler wrapper: -DMPI_C_COMPILER=…")
+    endif()
+    set(MPI_C_COMPILER ${TENG_MPICC_${TENG_MPI}})
+  endif()
   set(MPI_CXX_SKIP_MPICXX ON)
   find_package(MPI QUIET COMPONENTS C)
   if(MPI_C_FOUND)

@@ -3,12 +3,13 @@
 # The one list of packages: the Makefile, ./run and .ci/run all come here. Not for other distributions: there it
 # names the packages and stops.
 #
-#   scripts/install-packages.sh [--corpus] [--lint] [--interop] [--arm64] [--check | --list]
+#   scripts/install-packages.sh [--corpus] [--lint] [--interop] [--arm64] [--mpich] [--check | --list]
 #
 #   --corpus   also the texts that ./run trains on
 #   --lint     also what `make lint` and the clang build use
 #   --interop  also Python, for the tests against other people's libraries
 #   --arm64    also the cross compiler and the emulator of the arm64 test
+#   --mpich    also MPICH, beside Open MPI, for the tests of the other MPI
 #   --check    install nothing; print the missing packages, exit 1 if there are any
 #   --list     print the whole list
 set -eu
@@ -22,10 +23,11 @@ for option in "$@"; do
     --lint) packages="$packages clang clang-format libomp-dev cppcheck" ;;
     --interop) packages="$packages python3 python3-venv" ;;
     --arm64) packages="$packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user" ;;
+    --mpich) packages="$packages mpich libmpich-dev" ;;
     --check) action=check ;;
     --list) action=list ;;
     *)
-        echo "install-packages.sh: unknown option $option (known: --corpus --lint --interop --arm64 --check --list)" >&2
+        echo "install-packages.sh: unknown option $option (known: --corpus --lint --interop --arm64 --mpich --check --list)" >&2
         exit 2
         ;;
     esac

@@ -27,6 +27,13 @@ static teng_status together(int n)
     return tg_comm_all_reduce(tg_comm_world(comm), TG_REDUCE_SUM, TENG_F32, x, x, n);
 }
 
+/* Rank 0 waits for rank 3, that for rank 2, and that for rank 1. */
+static teng_status wait_in_turn(void)
+{
+    char byte;
+    return tg_comm_receive(tg_comm_world(comm), (tg_comm_rank(comm) + 3) % 4, 7, &byte, 1);
+}
+
 static void say(void *user, tg_log_level level, const char *line)
 {
     (void)user, (void)level;
@@ -49,6 +56,7 @@ static teng_status fail_as(const char *how)
         sleep(20);
         return TENG_OK;
     }
+    if (strcmp(how, "halt") == 0) raise(SIGSTOP); /* until the others have ended */
     if (strcmp(how, "leave") == 0) return tg_fail(TENG_NUMERIC, "loss is NaN");
     if (strcmp(how, "order") == 0) {
         tg_comm_at("model.layers.9 (all_gather, odd.c:9)");
@@ -67,7 +75,7 @@ int main(int argc, char **argv)
     const bool odd = tg_comm_rank(comm) == 1;
     tg_log_set_sink(say, NULL);
     tg_comm_check(comm, strcmp(how, "order") == 0);
-    tg_comm_timeout(comm, strcmp(how, "hang") == 0 ? 1.5 : 15);
+    tg_comm_timeout(comm, strcmp(how, "hang") == 0 ? 1.5 : strcmp(how, "halt") == 0 ? 2.5 : 15);
     if (strcmp(how, "hello") == 0) return hello(odd) == TENG_OK ? 0 : end();
     for (int step = 0; step < 3; step++) {
         tg_comm_step(comm, step);
@@ -75,7 +83,8 @@ int main(int argc, char **argv)
         tg_comm_at("model.layers.3 (all_reduce, fault.c:8)");
         if (together(4) != TENG_OK) return end();
     }
-    if ((odd ? fail_as(how) : together(4)) != TENG_OK) return end();
+    const bool in_turn = strcmp(how, "halt") == 0;
+    if ((odd ? fail_as(how) : in_turn ? wait_in_turn() : together(4)) != TENG_OK) return end();
     if (odd) together(4);
     tg_comm_close(&comm);
     return 0;

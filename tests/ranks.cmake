@@ -9,7 +9,8 @@ if(TENG_MPI_LIBRARY)
     cmake_parse_arguments(T "" "FAMILY;ALL" "LABELS;CASES" ${ARGN})
     add_test(NAME ${name} COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/test_ranks.sh $<TARGET_FILE:teng> ${CMAKE_SOURCE_DIR}
                                   ${T_FAMILY} "${T_ALL}" ${T_CASES})
-    set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" SKIP_RETURN_CODE 77 TIMEOUT 300 PROCESSORS 2)
+    set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" SKIP_RETURN_CODE 77 TIMEOUT 300 PROCESSORS 2
+      ENVIRONMENT TENG_MPIRUN=${TENG_MPIRUN})
   endfunction()
   tg_ranks_test(ranks_data FAMILY llama LABELS fast CASES
     "2 parallel.data=2 parallel.zero=3 parallel.checksum_every=5" "4 parallel.data=4 parallel.zero=2 train.micro_batches=2")
@@ -46,6 +47,7 @@ if(TENG_MPI_LIBRARY)
 
   foreach(name ranks_resume ranks_faults)
     add_test(NAME test_${name} COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/test_${name}.sh $<TARGET_FILE:teng> ${CMAKE_SOURCE_DIR})
-    set_tests_properties(test_${name} PROPERTIES LABELS slow SKIP_RETURN_CODE 77 TIMEOUT 300 PROCESSORS 2)
+    set_tests_properties(test_${name} PROPERTIES LABELS slow SKIP_RETURN_CODE 77 TIMEOUT 300 PROCESSORS 2
+      ENVIRONMENT TENG_MPIRUN=${TENG_MPIRUN})
   endforeach()
 endif()

@@ -1,5 +1,11 @@
 # Read (".") by the tests of runs on several ranks, after cli_common.sh. Tiny models, one thread a rank; skipped (77)
 # where there is no mpirun or teng was built without MPI.
+if [ -n "${TENG_MPIRUN:-}" ]; then # that of the MPI which teng is built with
+    mkdir "$scratch/bin"
+    printf '#!/bin/sh\nexec "%s" "$@"\n' "$TENG_MPIRUN" >"$scratch/bin/mpirun"
+    chmod +x "$scratch/bin/mpirun"
+    PATH=$scratch/bin:$PATH
+fi
 command -v mpirun >/dev/null 2>&1 || {
     echo 'skipped: no mpirun on the PATH'
     exit 77

@@ -19,7 +19,7 @@ done
 tests=${TENG_ARM64_TESTS:-"test_cpu_isa test_device test_tensor test_gemm test_ops"}
 mkdir -p "$work"
 {
-    cmake -S "$source" -B "$work" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTENG_WITH_MPI=OFF \
+    cmake -S "$source" -B "$work" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTENG_MPI=off \
         -DCMAKE_TOOLCHAIN_FILE="$source/cmake/arm64.cmake" -DTENG_ARM64_ROOT="$root" &&
         cmake --build "$work" -j 2 --target $tests
 } >"$work/build.log" 2>&1 || {

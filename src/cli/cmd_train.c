@@ -23,6 +23,7 @@
 /* ---- signals ---- */
 
 static volatile sig_atomic_t stopped_by; /* number of the first signal */
+static bool others_tell;                 /* of many ranks the first alone says that it stops */
 
 static void on_signal(int number)
 {
@@ -32,19 +33,23 @@ static void on_signal(int number)
     stopped_by = number;
     tg_run_stop();
     int err = errno;
-    if (write(STDERR_FILENO, notice, sizeof notice - 1) < 0) errno = 0; /* nobody is left to read it */
+    if (!others_tell && write(STDERR_FILENO, notice, sizeof notice - 1) < 0)
+        errno = 0; /* nobody is left to read it */
     errno = err;
 }
 
 /* A reader that went away (teng train | head) ends no run, nor does a file that may not grow (ulimit -f). */
-static void catch_signals(void)
+static void catch_signals(const tg_team *team)
 {
     struct sigaction stop = {.sa_handler = on_signal, .sa_flags = SA_RESTART},
                      ignore = {.sa_handler = SIG_IGN};
+    others_tell = !tg_team_is_first(team);
     sigemptyset(&stop.sa_mask);
     sigemptyset(&ignore.sa_mask);
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
+    sigaction(SIGUSR1, &stop,
+              NULL); /* which launchers of ranks pass on, and schedulers send before the end */
     sigaction(SIGPIPE, &ignore, NULL);
     sigaction(SIGXFSZ, &ignore, NULL);
 }
@@ -352,7 +357,7 @@ int tg_cmd_train(const tg_args_train *args)
     int status = join(&c);
     if (status == TG_EXIT_OK) status = load(&c, &cfg);
     if (status == TG_EXIT_OK) {
-        catch_signals();
+        catch_signals(c.team);
         c.level = (tg_log_level)cfg->context.log_level;
         status = tg_run_create(cfg, &run) == TENG_OK ? train(&c, run) : failed(&c);
     }
@@ -365,7 +370,7 @@ int tg_cmd_resume(const tg_args_resume *args)
     tg_run *run = NULL;
     int status = join(&c);
     if (status == TG_EXIT_OK) {
-        catch_signals();
+        catch_signals(c.team);
         const teng_status opened =
             tg_run_resume(args->base.words[0], args->base.keys, (size_t)args->base.n_keys, &run);
         status = opened == TENG_OK ? train(&c, run) : failed(&c);

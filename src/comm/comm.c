@@ -273,6 +273,7 @@ teng_status tg_comm_transfer(tg_comm *c, const tg_transfer *t, int n)
     const double began = tg_clock_seconds();
     const teng_status status = c->ops->transfer(c, t, n);
     c->times.waited += tg_clock_seconds() - began;
+    if (c->board && status == TENG_OK) tg_board_waits(c->board, -1);
     if (status != TENG_OK) c->broken = true;
     return status;
 }

@@ -19,6 +19,8 @@
 
 enum { ABSENT /* another host's */, HERE, ENDED, LEFT /* an error of its own */, FOLLOWED };
 
+#define STALE_SECONDS 1.0 /* who waits looks every LOOK_MS (comm_mpi.c) */
+
 /* Written by one thread at a time; `change` is odd meanwhile. */
 typedef struct line {
     atomic_uint change;
@@ -28,6 +30,8 @@ typedef struct line {
 typedef struct slot {
     atomic_int state, pid;
     atomic_llong step;
+    atomic_int waits_for;       /* a rank, whose message has not come; -1: none */
+    _Atomic double waits_since; /* the last time it has looked for it: a process that hangs looks no more */
     line doing, call, why;
 } slot;
 struct tg_board {
@@ -78,6 +82,7 @@ teng_status tg_board_open(const char *name, int rank, int size, bool create, tg_
     *b = (tg_board){at, rank, size, false};
     slot *own = &b->slots[rank];
     atomic_store(&own->step, -1);
+    atomic_store(&own->waits_for, -1);
     write_line(&own->doing, "its start");
     atomic_store(&own->pid, (int)getpid());
     atomic_store(&own->state, HERE);
@@ -129,6 +134,46 @@ void tg_board_leave(tg_board *b, const char *why, bool follows)
     atomic_store(&b->slots[b->rank].state, follows ? FOLLOWED : LEFT);
 }
 
+/* The kernel's letter for what the process does ('T': stopped); 0: unknown. */
+static char state_of(int pid)
+{
+    char path[64], state = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *f = fopen(path, "r");
+    if (!f) return 0;
+    const bool read = fscanf(f, "%*d (%*[^)]) %c", &state) == 1;
+    fclose(f);
+    return read ? state : '\0';
+}
+
+/* A killed process stays in the table as a zombie until its launcher has seen it. */
+static bool gone(int pid)
+{
+    if (kill(pid, 0) != 0) return errno == ESRCH;
+    const char state = state_of(pid);
+    return state == 'Z' || state == 'X';
+}
+
+void tg_board_waits(tg_board *b, int peer)
+{
+    slot *own = &b->slots[b->rank];
+    atomic_store(&own->waits_since, tg_clock_seconds());
+    atomic_store(&own->waits_for, peer);
+}
+
+int tg_board_cause(const tg_board *b, int rank)
+{
+    for (int steps = 0; steps < b->size; steps++) {
+        slot *s = &b->slots[rank];
+        const int next = atomic_load(&s->waits_for);
+        if (atomic_load(&s->state) != HERE || next < 0 || next == b->rank ||
+            tg_clock_seconds() - atomic_load(&s->waits_since) > STALE_SECONDS)
+            return rank;
+        rank = next;
+    }
+    return rank;
+}
+
 bool tg_board_read(const tg_board *b, int rank, char *text, size_t size)
 {
     slot *s = &b->slots[rank];
@@ -137,26 +182,14 @@ bool tg_board_read(const tg_board *b, int rank, char *text, size_t size)
     if (atomic_load(&s->state) == ABSENT) return false;
     if (!read_line(&s->doing, doing, &since) || !read_line(&s->call, call, &called)) return false;
     const long long k = atomic_load(&s->step);
+    const char *halted = !b->blind && state_of(atomic_load(&s->pid)) == 'T' ? "; its process is stopped" : "";
     if (k >= 0) snprintf(step, sizeof step, "step %lld, ", k);
     if (call[0])
-        snprintf(text, size, "%s%s, and for %.1f s in %s", step, doing, called, call);
+        snprintf(text, size, "%s%s, and for %.1f s in %s%s", step, doing, called, call, halted);
     else
-        snprintf(text, size, "%s%s%s, for %.1f s", step, doing,
-                 atomic_load(&s->state) == ENDED ? " (it has ended)" : "", since);
+        snprintf(text, size, "%s%s%s, for %.1f s%s", step, doing,
+                 atomic_load(&s->state) == ENDED ? " (it has ended)" : "", since, halted);
     return true;
-}
-
-/* A killed process stays in the table as a zombie until its launcher has seen it. */
-static bool gone(int pid)
-{
-    char path[64], state = 0;
-    if (kill(pid, 0) != 0) return errno == ESRCH;
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    FILE *f = fopen(path, "r");
-    if (!f) return false;
-    const bool read = fscanf(f, "%*d (%*[^)]) %c", &state) == 1;
-    fclose(f);
-    return read && (state == 'Z' || state == 'X');
 }
 
 /* What happened to a rank: 3 died, 2 left by itself, 1 followed another, 0 nothing. The worst is the cause.

@@ -411,6 +411,10 @@ static teng_status message(tg_group *g, const tg_transfer *t, int n)
     char to[32] = "", from[32] = "";
     for (int i = 0; i < n; i++)
         snprintf(t[i].send ? to : from, sizeof to, " %s rank %d", t[i].send ? "to" : "from", t[i].peer);
+    if (n == 2 && t[0].peer == t[1].peer) {
+        from[0] = 0;
+        snprintf(to, sizeof to, " from and to rank %d", t[0].peer);
+    }
     teng_status status = tg_comm_enter(g, "message of %zu bytes%s%s", t[0].bytes, from, to);
     g->comm->check = check;
     if (status == TENG_OK) status = tg_comm_transfer(g->comm, t, n);

@@ -51,6 +51,10 @@ void tg_board_leave(tg_board *board, const char *why, bool follows);
 bool tg_board_read(const tg_board *board, int rank, char *text, size_t size);
 /* A rank of this host that will not come any more, and why: its process is gone, or it left. -1: none. */
 int tg_board_lost(const tg_board *board, char *why, size_t size);
+/* This rank still waits for a message of peer; -1: no more. */
+void tg_board_waits(tg_board *board, int peer);
+/* Follows who waits for whom from that rank on: the first that waits for nobody, or no longer looks. */
+int tg_board_cause(const tg_board *board, int rank);
 /* Whether all other ranks of this host have left or ended. */
 bool tg_board_alone(const tg_board *board);
 

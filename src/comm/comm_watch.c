@@ -21,22 +21,43 @@ static teng_status lost(tg_comm *c)
     return tg_fail(TENG_IO, "rank %d %s", rank, why);
 }
 
-/* Who has not come, and what they do. */
+static int say(const tg_comm *c, int rank, const char *before, char *out, size_t size)
+{
+    char text[2 * TG_BOARD_TEXT];
+    const bool known = c->board && tg_board_read(c->board, rank, text, sizeof text);
+    return snprintf(out, size, "%srank %d%s%s", before, rank, known ? ", which is in " : " (of another host)",
+                    known ? text : "");
+}
+
+/* Who has not come, and what they do; and for whom they wait themselves, when that is another. */
 static void missing(const tg_comm *c, const tg_transfer *t, int n, const bool *done, char *out, size_t size)
 {
     size_t at = 0;
+    int told = -1;
     out[0] = 0;
     for (int i = 0; i < n && at < size - 1; i++) {
-        char text[2 * TG_BOARD_TEXT];
+        const int peer = t[i].peer;
         bool named = done[i];
         for (int k = 0; k < i && !named; k++)
-            named = !done[k] && t[k].peer == t[i].peer;
+            named = !done[k] && t[k].peer == peer;
         if (named) continue;
-        const bool known = c->board && tg_board_read(c->board, t[i].peer, text, sizeof text);
-        const int k = snprintf(out + at, size - at, "%srank %d%s%s", at ? "; " : "", t[i].peer,
-                               known ? ", which is in " : " (of another host)", known ? text : "");
+        int k = say(c, peer, at ? "; " : "", out + at, size - at);
         if (k > 0) at += (size_t)k;
+        const int cause = c->board ? tg_board_cause(c->board, peer) : peer;
+        if (cause == peer || cause == told || at >= size - 1) continue;
+        k = say(c, cause, "; the wait is for ", out + at, size - at);
+        if (k > 0) at += (size_t)k;
+        told = cause;
     }
+}
+
+/* The board has it, for those that wait for this rank. */
+static void tell_wait(const tg_comm *c, const tg_transfer *t, int n, const bool *done)
+{
+    int i = 0;
+    while (i < n && done[i])
+        i++;
+    if (c->board) tg_board_waits(c->board, i < n ? t[i].peer : -1);
 }
 
 teng_status tg_comm_look_around(tg_comm *c, double began, double *warn, const tg_transfer *t, int n,
@@ -45,6 +66,7 @@ teng_status tg_comm_look_around(tg_comm *c, double began, double *warn, const tg
     char who[1024];
     const char *site = tg_comm_site();
     const teng_status status = lost(c);
+    tell_wait(c, t, n, done);
     if (status != TENG_OK) {
         tg_fail_context("rank %d waits in %s", c->rank, c->call);
         return status;

@@ -166,6 +166,14 @@ static bool goes_round(par *p, const tg_node *node)
            p->split_axes >> TG_AXIS_CONTEXT & 1u && par_of(p, node->in[0])->at.on[TG_AXIS_CONTEXT] == 1;
 }
 
+/* Keys and values pass on n - 1 times; backward their gradients, in f32, once more round. */
+static double ring_bytes(const tg_node *local, int parts)
+{
+    const teng_desc *k = &local->in[1]->desc;
+    const double keys = 2.0 * (double)tg_desc_bytes(k), sums = 2.0 * 4 * (double)tg_desc_numel(k);
+    return (parts - 1) * keys + (local->op == &tg_op_ring_attention ? 0 : parts * sums);
+}
+
 static teng_status ring(par *p, const tg_node *node)
 {
     const tg_ring_attr attr = {.options = *(const teng_attention_options *)node->attr,
@@ -181,6 +189,9 @@ static teng_status ring(par *p, const tg_node *node)
         par_rewrite(p, node->op == &tg_op_attention ? &tg_op_ring_attention : &tg_op_ring_attention_grad,
                     &attr, node->n_in, node->in);
     if (!n) return teng_error_status();
+    tg_node *local = p->g->nodes.data[p->g->nodes.len - 1];
+    if (!par_record(p, node->in[1], local, 1u << TG_AXIS_CONTEXT, ring_bytes(local, (int)attr.parts)))
+        return TENG_MEMORY;
     for (int o = 0; o < node->n_out; o++)
         par_replace(p, node->out[o], n->out[o]);
     return TENG_OK;

@@ -1,0 +1,172 @@
+/*
+ * What a rank sends and holds, as each strategy's formula says: bytes by axis of an optimizer step, and
+ * elements of parameters, gradients and optimizer states under each level of ZeRO, sizes that do not divide
+ * too. Of plans, without MPI; that collectives send what their formula says is test_comm's.
+ */
+#include "par_case.h"
+
+#include "base/fail.h"
+#include "tensor/desc.h"
+
+#include "cmocka_all.h"
+
+#include <math.h>
+#include <string.h>
+
+/* vocabulary V, width C, inner I, layers L, heads H of D, KV of keys; 12 rows of 16 positions */
+enum { V = 61, C = 32, I = 48, L = 2, D = 8, KV = 2, ROWS = 12, T = 16 };
+static const char config[] =
+    "{\"model_type\":\"llama\",\"vocab_size\":61,\"hidden_size\":32,\"intermediate_size\":48,"
+    "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+    "\"max_position_embeddings\":64,\"tie_word_embeddings\":false}";
+static const double scalar = 4, layer = C * C * 2 + C * D * KV * 2 + 3 * C * I + 2 * C,
+                    others = 2 * V * C + C;
+static const double residual = 4.0 * ROWS * T * C; /* bytes of the residual stream */
+
+static teng_cell *model(void)
+{
+    json_t *json = NULL;
+    assert_int_equal(tg_json_parse("config", config, sizeof config - 1, &json), TENG_OK);
+    teng_cell *lm = tg_lm_create_json(json);
+    json_decref(json);
+    if (!lm) fail_msg("%s", teng_error());
+    return lm;
+}
+
+static tg_parallel *plan(par_case c, int rank)
+{
+    teng_cell *lm = model();
+    tg_parallel *made;
+    c.config = config;
+    c.rows = ROWS;
+    c.seq = T;
+    tg_graph *g = par_case_local(&c, lm, rank, &made);
+    tg_graph_destroy(&g);
+    teng_cell_destroy(&lm);
+    return made;
+}
+
+/* The mean over the ranks, since pieces may be uneven: then it is the formula's. */
+static double mean_bytes(par_case c, int n, tg_axis axis)
+{
+    double sum = 0;
+    for (int r = 0; r < n; r++) {
+        tg_parallel *made = plan(c, r);
+        sum += tg_parallel_bytes(made, 1u << axis);
+        if (tg_parallel_bytes(made, 0) != tg_parallel_bytes(made, 1u << axis))
+            fail_msg("bytes along another axis");
+        tg_parallel_destroy(&made);
+    }
+    return sum / n;
+}
+
+static void want(const char *what, int n, double bytes, double formula)
+{
+    if (fabs(bytes - formula) > 1e-9 * formula)
+        fail_msg("%s %d: %.1f bytes, its formula says %.1f", what, n, bytes, formula);
+}
+
+static void data_and_zero(void **state)
+{
+    (void)state;
+    const double params = 4 * (L * layer + others);
+    for (int n = 2; n <= 4; n++) {
+        const double share = (double)(n - 1) / n;
+        for (int zero = 0; zero <= 3; zero++) {
+            const par_case c = {.size = {[TG_AXIS_DATA] = n}, .zero = zero};
+            /* Gradients reduced: 2 shares; or scattered, and the updated parameters gathered: 1 and 1. With
+             * ZeRO 3 scattered, and parameters gathered in both passes, but for what backward does not read:
+             * the embedding, and the head, whose gradients are made forward. */
+            const double tensors = zero < 3 ? 2 * params : 3 * params - 4 * 2 * V * C;
+            const double scalars = (zero ? 3 : 2) * scalar; /* loss, labels; norm of what is split */
+            want("data, zero", n * 10 + zero, mean_bytes(c, n, TG_AXIS_DATA),
+                 share * (tensors + 2 * scalars));
+        }
+    }
+}
+
+static void tensor_and_sequence(void **state)
+{
+    (void)state;
+    {
+        const int n = 2;
+        const double share = 0.5;
+        /* Of each layer's two blocks the output is summed forward and the input's gradient backward; so are
+         * the embedding's output and the head's. Of the loss: each row's log of the sum of exps, and its
+         * loss. */
+        const double loss = share * 4 * ROWS * T * n + 2 * share * 4 * ROWS * T;
+        const double sums = 2 * (L * 2 + 1);
+        par_case c = {.size = {[TG_AXIS_TENSOR] = n}};
+        want("tensor", n, mean_bytes(c, n, TG_AXIS_TENSOR),
+             2 * share * residual * sums + loss + 2 * share * scalar);
+        /* A sum becomes a scatter and a gather. Backward gathers the block's input once more, for the
+         * gradient of its weights, instead of keeping it: twice a layer. Gradients of norms are sums. */
+        c.sequence = true;
+        want("tensor, sequence", n, mean_bytes(c, n, TG_AXIS_TENSOR),
+             share * residual * (2 * sums + 2 * L) + loss + 2 * share * (scalar + 4 * C * (2 * L + 1)));
+    }
+}
+
+static void context_ring(void **state)
+{
+    (void)state;
+    const double params = 4 * (L * layer + others);
+    for (int n = 2; n <= 4; n += 2) {
+        const double share = (double)(n - 1) / n, keys = 2.0 * 4 * ROWS * (T / n) * KV * D;
+        const par_case c = {.size = {[TG_AXIS_CONTEXT] = n}};
+        /* Keys and values go past all ranks in both passes, their gradients once round. */
+        want("context", n, mean_bytes(c, n, TG_AXIS_CONTEXT),
+             2 * share * (params + 2 * scalar) + L * keys * (2 * (n - 1) + n));
+    }
+}
+
+/* ---- elements that a rank holds ---- */
+static double held(const tg_parallel *p, int rank, tg_value_kind kind)
+{
+    double sum = 0;
+    for (size_t i = 0; i < p->entries.len; i++) {
+        const tg_parallel_entry *e = &p->entries.data[i];
+        if (e->kind != kind || e->whole.ndim == 0) continue;
+        const teng_desc local = tg_mesh_local(&p->options.mesh, rank, &e->whole, &e->placement);
+        sum += (double)tg_desc_numel(&local);
+    }
+    return sum;
+}
+
+/* Two moments of AdamW, and with 2 micro-batches an accumulator of gradients, of each parameter. */
+static void memory_of_zero(void **state)
+{
+    (void)state;
+    const double params = L * layer + others;
+    for (int n = 2; n <= 4; n++)
+        for (int zero = 0; zero <= 3; zero++) {
+            double of_params = 0, of_states = 0;
+            const par_case c = {.size = {[TG_AXIS_DATA] = n}, .zero = zero, .micro_batches = 2, .rows = 0};
+            for (int r = 0; r < n; r++) {
+                tg_parallel *made = plan(c, r);
+                const double p = held(made, r, TG_VALUE_PARAM), s = held(made, r, TG_VALUE_STATE);
+                /* Uneven pieces differ by one row of each tensor at most. */
+                const double rows = (9 * L + 3) * (double)I * (zero ? 3 : 0);
+                if (fabs(p - (zero == 3 ? params / n : params)) > rows)
+                    fail_msg("zero %d: rank %d holds %g parameters", zero, r, p);
+                of_params += p;
+                of_states += s;
+                tg_parallel_destroy(&made);
+            }
+            const double grads = zero >= 2 ? params : params * n,
+                         moments = 2 * (zero >= 1 ? params : params * n);
+            want("parameters, zero", n * 10 + zero, of_params, zero == 3 ? params : params * n);
+            want("gradients and moments, zero", n * 10 + zero, of_states, grads + moments);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(data_and_zero),
+        cmocka_unit_test(tensor_and_sequence),
+        cmocka_unit_test(context_ring),
+        cmocka_unit_test(memory_of_zero),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
