@@ -38,8 +38,8 @@ struct tg_bench_step {
     double began, modelled, planned, ready, first_end, first_loss, last_loss, peak_gflops;
     uint64_t base_rss, peak_rss;
     int64_t dropped;
-    tg_comm_times times;            /* of the timed steps */
-    uint64_t sent[1 << TG_AXES];    /* by axes, the same */
+    tg_comm_times times;         /* of the timed steps */
+    uint64_t sent[1 << TG_AXES]; /* by axes, the same */
     TG_VEC(double) seconds, waits;
 };
 

@@ -1,8 +1,9 @@
 /*
  * Messages over MPI (Open MPI or MPICH): non-blocking sends and receives in pieces below 2 GiB, waited for in
  * a loop of our own, which gives the core away and notices ranks that are gone. Ranks of one host have memory
- * in common instead (comm_shared.c), unless TENG_SHARED_MEMORY=off is in the environment or there is none. Reductions are not MPI's: in
- * comm_collective.c they are summed in the order of the ranks, the same bits every time and on every rank.
+ * in common instead (comm_shared.c), unless TENG_SHARED_MEMORY=off is in the environment or there is none.
+ * Reductions are not MPI's: in comm_collective.c they are summed in the order of the ranks, the same bits
+ * every time and on every rank.
  *
  * One thread at a time calls (MPI_THREAD_SERIALIZED): comm_thread.c sees to it.
  */
@@ -86,8 +87,7 @@ static teng_status open_shared(tg_comm *comm, const char *board, MPI_Comm host)
     }
     const bool first = comm->local_index == 0, tries = m->place && ranks && !off && comm->local_size > 1;
     snprintf(name, sizeof name, "%s-rings", board);
-    if (first && tries)
-        own = tg_shared_open(name, 0, comm->local_size, true, &m->shared) == TENG_OK;
+    if (first && tries) own = tg_shared_open(name, 0, comm->local_size, true, &m->shared) == TENG_OK;
     MPI_Barrier(host);
     if (!first && tries)
         own = tg_shared_open(name, comm->local_index, comm->local_size, false, &m->shared) == TENG_OK;
