@@ -18,6 +18,8 @@ endfunction()
 if(TENG_MPI_LIBRARY)
   tg_mpi_test(test_comm_2 2 COMMAND $<TARGET_FILE:test_comm> LABELS fast)
   tg_mpi_test(test_comm_4 4 COMMAND $<TARGET_FILE:test_comm> LABELS fast)
+  tg_mpi_test(test_comm_mpi_4 4 COMMAND $<TARGET_FILE:test_comm> LABELS fast)
+  set_property(TEST test_comm_mpi_4 APPEND PROPERTY ENVIRONMENT TENG_SHARED_MEMORY=off) # as between hosts
   tg_mpi_test(test_comm_check_4 4 COMMAND $<TARGET_FILE:test_comm> check LABELS fast)
   tg_mpi_test(test_exec_ranks_2 2 COMMAND $<TARGET_FILE:test_exec_ranks> LABELS fast)
   tg_mpi_test(test_exec_ranks_4 4 COMMAND $<TARGET_FILE:test_exec_ranks> LABELS fast)

@@ -34,4 +34,11 @@ out '"same_version": true'
 run 0 launch -n 2 doctor ranks
 out 'bandwidth, GB/s'
 out '2 ranks, '
+run 0 launch -n 2 bench step default parallel.data=2 --steps 2 --no-peak --json
+out '"ranks": 2'
+out '"hidden_share": '
+grep -q '"data": [1-9]' "$scratch/out" || die "no bytes along data: $(cat "$scratch/out")"
+[ "$(grep -c '"first_loss"' "$scratch/out")" = 1 ] || die "not one rank answers: $(cat "$scratch/out")"
+run 2 launch -n 2 bench step default parallel.tensor=3
+err 'parallel'
 echo "$checks command lines"

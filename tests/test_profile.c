@@ -101,7 +101,9 @@ static void files_and_back(void **state)
     tg_profile_beside(p, TG_PROFILE_BOOKS, 1.01, 1.02);
     tg_profile_collective(p, 2, 1.2, 1.2, 1.05, 1.07); /* nobody waited for it */
     tg_profile_collective(p, 2, 1.2, 1.2, 1.08, 1.09);
-    p->exposed += 0.012;
+    tg_profile_communication(p, 0.030, 0.012);
+    tg_profile_sent(p, "data", 3e6);
+    tg_profile_sent(p, "data", 1e6);
     assert_int_equal(tg_profile_sum(p), TENG_OK);
     assert_int_equal(tg_profile_write(p, folder), TENG_OK);
     snprintf(path, sizeof path, "%s/trace.json", folder);
@@ -124,6 +126,8 @@ static void files_and_back(void **state)
     assert_non_null(strstr(tg_strbuf_str(&one), "m.layers.0 ")); /* not m.layers.0.up */
     assert_non_null(strstr(tg_strbuf_str(&one), "threads: 1.50 of 2 busy on average (CPU time"));
     assert_non_null(strstr(tg_strbuf_str(&one), "communication: 15.000 ms, 60 % of it hidden"));
+    assert_non_null(strstr(tg_strbuf_str(&one), "sent by this rank in a step: 1.91 MiB along data\n"));
+    assert_non_null(strstr(tg_strbuf_str(&one), "  messages          5.000 ms"));
     assert_non_null(strstr(tg_strbuf_str(&one), "Beyond the peak in use: 40 %"));
     tg_strbuf_free(&one);
     tg_strbuf_free(&other);

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "config/config.h"
 #include "device/device.h"
+#include "mesh/mesh.h"
 #include "teng/tensor.h"
 
 /* ---- figures (bench_stat.c) ---- */
@@ -60,7 +61,8 @@ teng_status tg_bench_op(const tg_bench_op_options *options, json_t **out);
 /* The configuration of a benchmark: file (NULL or "default": the small GPT of TG_BENCH_DEFAULT;
  * "middle": that of TG_BENCH_MIDDLE), then key=value words. A
  * batch size among the words is one micro-batch unless train.micro_batches is among them too: the file's cut
- * belongs to the file's batch. *misused: a word is wrong, not the file. */
+ * belongs to the file's batch. *misused: a word is wrong, not the file. Checked for the ranks of the world
+ * that is open, or one. */
 teng_status tg_bench_config(const char *path, const char *const *words, int n_words, bool *misused,
                             tg_config **out);
 extern const char *const TG_BENCH_DEFAULT; /* 0.8M parameters, 12 sequences of 64 */
@@ -68,7 +70,7 @@ extern const char *const TG_BENCH_MIDDLE;  /* 11M parameters, 4 sequences of 128
 
 /* A training that is ready to make steps on drawn tokens. Several may be open, to be measured in turn. */
 typedef struct tg_bench_step tg_bench_step;
-/* cfg is borrowed until close. */
+/* cfg is borrowed until close. With the ranks of a world that is open (tg_comm_current) all of them call. */
 teng_status tg_bench_step_open(const tg_config *cfg, tg_bench_step **out);
 void tg_bench_step_close(tg_bench_step **step);
 /* Makes n steps; their times are kept when `timed`. TENG_INTERRUPTED before the next one after
@@ -103,6 +105,9 @@ typedef struct tg_bench_step_figures {
     int threads;
     const char *mode, *precision,
         *dtype; /* "graph" or "pynative"; "O0" …; of products: "f32", "bf16", "f16" */
+    int ranks;
+    double communication_ms, exposed_ms; /* of a step, rank 0; exposed: computation waited */
+    uint64_t sent[1 << TG_AXES];         /* bytes of all timed steps by axes (tg_comm_bytes), rank 0 */
 } tg_bench_step_figures;
 tg_bench_step_figures tg_bench_step_get(tg_bench_step *step);
 /* All figures, as members; new reference. */

@@ -2,6 +2,7 @@
 #include "bench/bench.h"
 
 #include "base/fail.h"
+#include "comm/comm.h"
 
 #include <string.h>
 
@@ -39,7 +40,7 @@ static teng_status load(tg_config *cfg, const char *path, const char *const *wor
     }
     if (sets(words, n, "train.batch_size") && !sets(words, n, "train.micro_batches"))
         TG_TRY(tg_config_set(cfg, "train.micro_batches", "1"));
-    return tg_config_check(cfg, 1);
+    return tg_config_check(cfg, tg_comm_current() ? tg_comm_size(tg_comm_current()) : 1);
 }
 
 teng_status tg_bench_config(const char *path, const char *const *words, int n_words, bool *misused,

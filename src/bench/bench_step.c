@@ -1,6 +1,7 @@
 /*
  * Training steps on drawn tokens: forward, backward, clip and update of the configuration's own model, as a
- * run makes them. No run folder, no data, no checkpoint, no evaluation: what is measured is the step.
+ * run makes them, on one rank or on all that were started together. No run folder, no data, no checkpoint, no
+ * evaluation: what is measured is the step.
  */
 #include "bench/bench.h"
 
@@ -17,6 +18,7 @@
 #include <math.h>
 #include <omp.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #define PEAK_SECONDS 0.25
 
@@ -25,8 +27,10 @@ struct tg_bench_step {
     tg_tokenizer *tokenizer; /* for its size, when the model does not say it */
     teng_cell *lm;
     tg_lm_info info;
+    tg_team *team; /* NULL: one rank */
+    tg_parallel_options split;
     tg_core *core;
-    const tg_plan *plan; /* NULL in PYNATIVE */
+    const tg_plan *plan; /* NULL in PYNATIVE; of this rank */
     /* drawn batches */
     uint64_t key, batches;
     int32_t *tokens; /* [rows, seq] and as many labels */
@@ -34,6 +38,8 @@ struct tg_bench_step {
     double began, modelled, planned, ready, first_end, first_loss, last_loss, peak_gflops;
     uint64_t base_rss, peak_rss;
     int64_t dropped;
+    tg_comm_times times;         /* of the timed steps */
+    uint64_t sent[1 << TG_AXES]; /* by axes, the same */
     TG_VEC(double) seconds, waits;
 };
 
@@ -73,6 +79,29 @@ static teng_status seek(void *user, uint64_t to)
 }
 
 /* ---- open, run, close ---- */
+/* Of the ranks that were started together; one alone has no team. */
+static teng_status open_team(tg_bench_step *b, tg_step_options *options)
+{
+    const tg_comm *comm = tg_comm_current();
+    if (!comm || tg_comm_size(comm) == 1) return TENG_OK;
+    TG_TRY(tg_team_open(&b->team));
+    TG_TRY(tg_team_hello(b->team));
+    TG_TRY(tg_team_bind(b->team, b->cfg));
+    tg_run_parallel_options(b->cfg, &b->team->mesh, b->team->rank, &b->split);
+    options->parallel = &b->split;
+    return TENG_OK;
+}
+
+static teng_status lay_out(tg_bench_step *b)
+{
+    const tg_config *cfg = b->cfg;
+    const int64_t dims[] = {cfg->train.batch_size / cfg->train.micro_batches, cfg->train.seq_len};
+    const teng_desc desc = tg_desc_make(TENG_I32, 2, dims);
+    const tg_step_feed shapes = {
+        .in_desc = (teng_desc[]){desc, desc}, .in_name = (const char *[]){"tokens", "labels"}, .n_in = 2};
+    return tg_core_lay_out(b->core, &shapes);
+}
+
 static teng_status open_parts(tg_bench_step *b)
 {
     const tg_config *cfg = b->cfg;
@@ -81,10 +110,13 @@ static teng_status open_parts(tg_bench_step *b)
     TG_TRY(tg_run_prepare_context(cfg));
     if (!cfg->model.vocab_size.set && !cfg->model.from) TG_TRY(tg_run_open_tokenizer(cfg, &b->tokenizer));
     TG_TRY(tg_run_open_model(cfg, b->tokenizer, &b->lm, &b->info));
-    const tg_step_options options = tg_run_step_options(cfg);
-    TG_TRY(tg_core_create(b->lm, cfg->context.device, (int)cfg->context.threads, &options, NULL, &b->core));
+    tg_step_options options = tg_run_step_options(cfg);
+    TG_TRY(open_team(b, &options));
+    TG_TRY(
+        tg_core_create(b->lm, cfg->context.device, (int)cfg->context.threads, &options, b->team, &b->core));
     b->modelled = tg_clock_seconds();
     TG_TRY(tg_run_plan_micro_batch(cfg, b->core->step, &b->plan));
+    TG_TRY(lay_out(b));
     b->planned = tg_clock_seconds();
     TG_TRY(tg_core_init(b->core, (uint64_t)cfg->context.seed));
     b->key = tg_rng_key((uint64_t)cfg->context.seed, "bench");
@@ -113,6 +145,7 @@ void tg_bench_step_close(tg_bench_step **step)
     tg_bench_step *b = *step;
     if (!b) return;
     tg_core_destroy(&b->core);
+    tg_team_close(&b->team);
     teng_cell_destroy(&b->lm);
     tg_tokenizer_destroy(&b->tokenizer);
     tg_vec_free(&b->seconds);
@@ -150,10 +183,24 @@ tg_core *tg_bench_step_core(tg_bench_step *step)
     return step->core;
 }
 
+/* What the ranks' communication took: minus at the begin of timed steps, plus at their end. */
+static void count_communication(tg_bench_step *b, bool begin)
+{
+    if (!b->team) return;
+    const tg_comm_times now = tg_comm_time(b->team->comm);
+    const double sign = begin ? -1 : 1;
+    b->times.busy += sign * now.busy;
+    b->times.exposed += sign * now.exposed;
+    b->times.waited += sign * now.waited;
+    for (tg_axis_set s = 0; s < 1u << TG_AXES; s++)
+        b->sent[s] += begin ? -tg_comm_bytes(b->team->comm, s) : tg_comm_bytes(b->team->comm, s);
+}
+
 teng_status tg_bench_step_run(tg_bench_step *b, int64_t n, bool timed)
 {
     const tg_source source = {.user = b, .next = next_batch, .cursor = cursor, .seek = seek};
     omp_set_num_threads(b->core->dev->info.threads); /* another one may have been open since */
+    if (timed) count_communication(b, true);
     for (int64_t i = 0; i < n; i++) {
         if (tg_bench_stopped()) return TENG_INTERRUPTED;
         tg_core_result r;
@@ -169,6 +216,7 @@ teng_status tg_bench_step_run(tg_bench_step *b, int64_t n, bool timed)
         if (timed && (!tg_vec_push(&b->seconds, end - begin) || !tg_vec_push(&b->waits, r.wait_s)))
             return TENG_MEMORY;
     }
+    if (timed) count_communication(b, false);
     const uint64_t rss = tg_peak_rss();
     if (rss > b->peak_rss) b->peak_rss = rss;
     return TENG_OK;
@@ -217,7 +265,9 @@ tg_bench_step_figures tg_bench_step_get(tg_bench_step *b)
         .mode = b->core->options.pynative ? "pynative" : "graph",
         .precision = teng_precision_level_name((teng_precision_level)b->cfg->precision.level),
         .dtype = teng_dtype_name(product_dtype(b->cfg)),
+        .ranks = b->team ? b->team->ranks : 1,
     };
+    memcpy(f.sent, b->sent, sizeof f.sent);
     f.wait_ms = tg_bench_stat_of(b->waits.data, (int64_t)b->waits.len).median * 1e3;
     f.step_ms = tg_bench_stat_of(b->seconds.data, (int64_t)b->seconds.len);
     f.step_ms.median *= 1e3;
@@ -227,7 +277,9 @@ tg_bench_step_figures tg_bench_step_get(tg_bench_step *b)
         f.steps_per_s = 1e3 / f.step_ms.median;
         f.tokens_per_s = f.steps_per_s * (double)f.tokens_per_step;
         f.gflops = f.tokens_per_s * f.flops_per_token * 1e-9;
-        if (f.matmul_peak_gflops > 0) f.mfu = f.gflops / f.matmul_peak_gflops;
+        if (f.matmul_peak_gflops > 0) f.mfu = f.gflops / f.matmul_peak_gflops / f.ranks;
+        f.communication_ms = b->times.busy * 1e3 / (double)f.step_ms.n;
+        f.exposed_ms = b->times.exposed * 1e3 / (double)f.step_ms.n;
     }
     return f;
 }
@@ -236,6 +288,24 @@ tg_bench_step_figures tg_bench_step_get(tg_bench_step *b)
 static int put_real(json_t *o, const char *key, double value, bool known)
 {
     return json_object_set_new(o, key, known && isfinite(value) ? json_real(value) : json_null());
+}
+
+/* Of a step, on rank 0: seconds, the share of them that computation did not wait for, and bytes by axes. */
+static json_t *communication_json(const tg_bench_step_figures *f)
+{
+    char axes[64];
+    json_t *sent = json_object();
+    const double steps = f->step_ms.n ? (double)f->step_ms.n : 1;
+    int failed = !sent;
+    for (tg_axis_set s = 0; s < 1u << TG_AXES && !failed; s++)
+        if (f->sent[s])
+            failed |= json_object_set_new(sent, tg_axes_text(axes, sizeof axes, s),
+                                          json_real((double)f->sent[s] / steps));
+    const double hidden = f->communication_ms > f->exposed_ms ? f->communication_ms - f->exposed_ms : 0;
+    return failed ? NULL
+                  : json_pack("{s:f, s:f, s:f, s:o}", "ms", f->communication_ms, "exposed_ms", f->exposed_ms,
+                              "hidden_share", f->communication_ms > 0 ? hidden / f->communication_ms : 0.0,
+                              "sent_bytes", sent);
 }
 
 json_t *tg_bench_step_json(const tg_config *cfg, const tg_bench_step_figures *f)
@@ -267,6 +337,9 @@ json_t *tg_bench_step_json(const tg_config *cfg, const tg_bench_step_figures *f)
                   "tokens_per_step", (json_int_t)f->tokens_per_step, "parameters", (json_int_t)f->parameters);
     failed |= !setting || json_object_update(o, setting);
     json_decref(setting);
+    if (f->ranks > 1)
+        failed |= json_object_set_new(o, "ranks", json_integer(f->ranks)) |
+                  json_object_set_new(o, "communication", communication_json(f));
     if (!failed) return o;
     json_decref(o);
     return NULL;
@@ -282,6 +355,7 @@ teng_status tg_bench_step_measure(const tg_config *cfg, const tg_bench_step_opti
     if (status == TENG_OK) status = tg_bench_step_run(b, options->steps, true);
     if (status == TENG_OK && options->peak) status = tg_bench_step_peak(b);
     if (status == TENG_OK) *out = tg_bench_step_get(b);
+    if (status == TENG_OK && b->team) status = tg_comm_barrier(tg_comm_world(b->team->comm));
     tg_bench_step_close(&b);
     return status;
 }

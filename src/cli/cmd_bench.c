@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "base/file.h"
 #include "bench/bench.h"
+#include "comm/comm.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -97,7 +98,21 @@ int tg_cmd_bench_op(const tg_args_bench_op *args)
     return answer(&args->base, args->json, status, figures);
 }
 
-int tg_cmd_bench_step(const tg_args_bench_step *args)
+/* A failure of one rank ends all. */
+static int end_ranks(tg_comm **comm, int status)
+{
+    if (status == TG_EXIT_OK || tg_comm_size(*comm) == 1) {
+        tg_comm_close(comm);
+        return status;
+    }
+    char *why = tg_strdup(teng_error());
+    fflush(NULL);
+    tg_comm_abandon(comm, why && *why ? why : "failed");
+    tg_free(why);
+    return status;
+}
+
+static int bench_step(const tg_args_bench_step *args, bool first)
 {
     tg_config *cfg = NULL;
     const int loaded = load(&args->base, &cfg);
@@ -107,10 +122,19 @@ int tg_cmd_bench_step(const tg_args_bench_step *args)
     tg_bench_step_figures f;
     json_t *figures = NULL;
     teng_status status = tg_bench_step_measure(cfg, &options, &f);
-    if (status == TENG_OK) status = tg_bench_answer(tg_bench_step_json(cfg, &f), &figures);
+    if (status == TENG_OK && first) status = tg_bench_answer(tg_bench_step_json(cfg, &f), &figures);
     tg_config_destroy(&cfg);
+    if (status == TENG_OK && !first) return TG_EXIT_OK;
     if (!args->json) json_object_del(figures, "first_step_at"); /* a clock that only programs share */
     return answer(&args->base, args->json, status, figures);
+}
+
+int tg_cmd_bench_step(const tg_args_bench_step *args)
+{
+    tg_comm *comm;
+    if (tg_comm_open("auto", &comm) != TENG_OK) return tg_cli_failed(&args->base);
+    const int status = bench_step(args, tg_comm_rank(comm) == 0);
+    return end_ranks(&comm, status);
 }
 
 int tg_cmd_bench_tokenizer(const tg_args_bench_tokenizer *args)

@@ -14,7 +14,7 @@
 
 enum {
     SMALL = 2048,    /* elements: below, all send all */
-    BLOCK = 8 << 20, /* elements that are reduced at once, which bounds the scratch */
+    BLOCK = 2 << 20, /* elements that are reduced at once: what comes in is summed while a cache holds it */
 };
 
 /* What each member sends each other, in bytes: [4][g->n] in comm->lists. */
@@ -89,27 +89,41 @@ static void fold(tg_reduce op, teng_dtype dtype, void *acc, const void *from, in
     }
 }
 
-/* out[n] = the first n of the members' rows, `row` bytes apart, folded in their order; 16-bit values in f32.
- */
-static void fold_rows(tg_reduce op, teng_dtype dtype, const char *rows, size_t row, int members, void *out,
-                      int64_t n)
+/* What the members gave for one piece: this rank's own where it lies, the others' in rows of scratch. */
+typedef struct given {
+    const char *rows;
+    size_t row; /* bytes between members */
+    const char *own;
+    int index, members;
+} given;
+
+static const char *given_by(const given *g, int member, size_t at)
 {
-    if (dtype != TENG_BF16 && dtype != TENG_F16) {
-        memcpy(out, rows, (size_t)n * (size_t)teng_dtype_size(dtype));
-        for (int m = 1; m < members; m++)
-            fold(op, dtype, out, rows + (size_t)m * row, n);
-        return;
-    }
+    return (member == g->index ? g->own : g->rows + (size_t)member * g->row) + at;
+}
+
+/* out[n] = the first n of each, folded in the order of the members; 16-bit values in f32. out may be own. */
+static void fold_rows(tg_reduce op, teng_dtype dtype, const given *g, char *out, int64_t n)
+{
     enum { TILE = 1024 };
-    float acc[TILE], one[TILE];
-    for (int64_t at = 0; at < n; at += TILE) {
-        const int64_t k = n - at < TILE ? n - at : TILE;
-        tg_convert(TENG_F32, acc, dtype, rows + 2 * at, k);
-        for (int m = 1; m < members; m++) {
-            tg_convert(TENG_F32, one, dtype, rows + (size_t)m * row + 2 * at, k);
-            fold(op, TENG_F32, acc, one, k);
+    const size_t e = (size_t)teng_dtype_size(dtype);
+    const bool wide = dtype == TENG_BF16 || dtype == TENG_F16;
+    double acc[TILE], one[TILE]; /* of any type */
+    for (int64_t first = 0; first < n; first += TILE) {
+        const int64_t k = n - first < TILE ? n - first : TILE;
+        const size_t at = (size_t)first * e;
+        if (wide)
+            tg_convert(TENG_F32, acc, dtype, given_by(g, 0, at), k);
+        else
+            memcpy(acc, given_by(g, 0, at), (size_t)k * e);
+        for (int m = 1; m < g->members; m++) {
+            if (wide) tg_convert(TENG_F32, one, dtype, given_by(g, m, at), k);
+            fold(op, wide ? TENG_F32 : dtype, acc, wide ? (const void *)one : given_by(g, m, at), k);
         }
-        tg_convert(dtype, (char *)out + 2 * at, TENG_F32, acc, k);
+        if (wide)
+            tg_convert(dtype, out + at, TENG_F32, acc, k);
+        else
+            memcpy(out + at, acc, (size_t)k * e);
     }
 }
 
@@ -136,8 +150,10 @@ static teng_status scatter_pieces(tg_group *g, tg_reduce op, teng_dtype dtype, c
         p.out_at[i] = own * (size_t)i;
         p.out_bytes[i] = own;
     }
+    const given all = {rows, own, (const char *)in + p.in_at[g->index], g->index, g->n};
+    p.in_bytes[g->index] = 0; /* stays where it is */
     TG_TRY(trade(g, in, rows));
-    fold_rows(op, dtype, rows, own, g->n, out, size[g->index]);
+    fold_rows(op, dtype, &all, out, size[g->index]);
     return TENG_OK;
 }
 
@@ -205,7 +221,7 @@ static teng_status reduce_small(tg_group *g, tg_reduce op, teng_dtype dtype, con
         p.out_at[i] = bytes * (size_t)i;
     }
     TG_TRY(trade(g, own, rows));
-    fold_rows(op, dtype, rows, bytes, g->n, sum, r->total);
+    fold_rows(op, dtype, &(given){rows, bytes, own, g->index, g->n}, sum, r->total);
     at = 0;
     for (cursor c = {0, 0}; next_part(r, 0, r->total, &c, &in, &out, &size); at += (size_t)size * r->element)
         memcpy(out, sum + at, (size_t)size * r->element);
@@ -245,14 +261,11 @@ static teng_status reduce_block(tg_group *g, tg_reduce op, teng_dtype dtype, con
         for (cursor u = {0, 0}; next_part(r, mine, last, &u, &in, &out, &n); next += (size_t)n * r->element)
             room = room && add_transfer(c, g, from, false, next, (size_t)n * r->element);
     }
-    char *next = rows + (size_t)g->index * row;
-    for (cursor u = {0, 0}; next_part(r, mine, last, &u, &in, &out, &n); next += (size_t)n * r->element)
-        memcpy(next, in, (size_t)n * r->element);
     if (!room) return TENG_MEMORY;
     TG_TRY(tg_comm_transfer(c, c->transfers.data, (int)c->transfers.len));
-    next = rows;
+    const char *next = rows;
     for (cursor u = {0, 0}; next_part(r, mine, last, &u, &in, &out, &n); next += (size_t)n * r->element)
-        fold_rows(op, dtype, next, row, g->n, out, n);
+        fold_rows(op, dtype, &(given){next, row, in, g->index, g->n}, out, n);
     c->transfers.len = 0;
     for (int k = 1; k < g->n; k++) {
         const int to = (g->index + k) % g->n, from = (g->index - k + g->n) % g->n;

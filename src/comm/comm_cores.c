@@ -53,3 +53,9 @@ void tg_comm_share_cores(tg_comm *comm, bool shared)
     snprintf(comm->binding, sizeof comm->binding, "rank %d of %d on %s (process %d): core%s %s%s", comm->rank,
              comm->size, host, (int)getpid(), CPU_COUNT(&own) == 1 ? "" : "s", cores, note);
 }
+
+int tg_comm_cores(void)
+{
+    const long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (int)n : 1;
+}

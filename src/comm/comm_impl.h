@@ -110,5 +110,6 @@ void tg_comm_thread_end(tg_comm *comm);
 /* Shares out the cores among the ranks of this host (local_index, local_size are set; shared: all of them may
  * run on the same cores) and says in binding what came of it. */
 void tg_comm_share_cores(tg_comm *comm, bool shared);
+int tg_comm_cores(void); /* of this host, online */
 
 #endif

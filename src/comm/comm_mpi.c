@@ -1,12 +1,15 @@
 /*
  * Messages over MPI (Open MPI or MPICH): non-blocking sends and receives in pieces below 2 GiB, waited for in
- * a loop of our own, which gives the core away and notices ranks that are gone. Reductions are not MPI's: in
- * comm_collective.c they are summed in the order of the ranks, the same bits every time and on every rank.
+ * a loop of our own, which gives the core away and notices ranks that are gone. Ranks of one host have memory
+ * in common instead (comm_shared.c), unless TENG_SHARED_MEMORY=off is in the environment or there is none.
+ * Reductions are not MPI's: in comm_collective.c they are summed in the order of the ranks, the same bits
+ * every time and on every rank.
  *
  * One thread at a time calls (MPI_THREAD_SERIALIZED): comm_thread.c sees to it.
  */
 #include "base/fail.h"
 #include "comm/comm_impl.h"
+#include "comm/comm_shared.h"
 
 #ifdef TENG_MPI
 #include "base/clock.h"
@@ -37,6 +40,11 @@ typedef struct mpi {
     TG_VEC(MPI_Status) statuses;
     TG_VEC(bool) done;
     TG_VEC(later) later;
+    tg_shared *shared; /* NULL: none */
+    int *place;        /* [size] of each rank on this host; -1: on another */
+    double spin;       /* seconds of waiting that are spent asking: 0 where ranks share cores */
+    TG_VEC(tg_shared_flow) flows;
+    TG_VEC(int) flow_of; /* which transfer */
 } mpi;
 
 static teng_status failed(int code, const char *what)
@@ -63,6 +71,41 @@ static void share_cores(tg_comm *comm, MPI_Comm host)
     tg_comm_share_cores(comm, shared);
 }
 
+/* Without memory in common MPI does it. */
+static teng_status open_shared(tg_comm *comm, const char *board, MPI_Comm host)
+{
+    mpi *m = comm->backend;
+    char name[80];
+    int own = 0, all = 0, off = 0;
+    m->place = tg_alloc(sizeof *m->place * (size_t)comm->size);
+    int *ranks = tg_alloc(sizeof *ranks * (size_t)comm->local_size);
+    if (m->place && ranks) {
+        const char *set = getenv("TENG_SHARED_MEMORY");
+        off = set && strcmp(set, "off") == 0;
+        for (int r = 0; r < comm->size; r++)
+            m->place[r] = -1;
+    }
+    const bool first = comm->local_index == 0, tries = m->place && ranks && !off && comm->local_size > 1;
+    snprintf(name, sizeof name, "%s-rings", board);
+    if (first && tries) own = tg_shared_open(name, 0, comm->local_size, true, &m->shared) == TENG_OK;
+    MPI_Barrier(host);
+    if (!first && tries)
+        own = tg_shared_open(name, comm->local_index, comm->local_size, false, &m->shared) == TENG_OK;
+    MPI_Allreduce(&own, &all, 1, MPI_INT, MPI_MIN, host);
+    if (first && own) tg_shared_unlink(name);
+    if (all && m->place && ranks) {
+        MPI_Allgather(&comm->rank, 1, MPI_INT, ranks, 1, MPI_INT, host);
+        for (int i = 0; i < comm->local_size; i++)
+            m->place[ranks[i]] = i;
+    } else {
+        tg_shared_close(&m->shared, false);
+    }
+    teng_error_clear();
+    const bool room = m->place && ranks;
+    tg_free(ranks);
+    return room ? TENG_OK : TENG_MEMORY;
+}
+
 /* An error on one rank is an error on all: they go on together. */
 static teng_status open_board(tg_comm *comm, MPI_Comm world, MPI_Comm host)
 {
@@ -79,6 +122,8 @@ static teng_status open_board(tg_comm *comm, MPI_Comm world, MPI_Comm host)
     MPI_Barrier(host);
     if (first) tg_board_unlink(name);
     if (status == TENG_OK) tg_board_start(comm->board);
+    const teng_status shared = open_shared(comm, name, host);
+    if (status == TENG_OK) status = shared;
     const int failed = status != TENG_OK;
     MPI_Allreduce(&failed, &failures, 1, MPI_INT, MPI_SUM, world);
     if (failures && !failed) return tg_fail(TENG_IO, "%d other ranks could not start", failures);
@@ -124,6 +169,7 @@ static teng_status open_mpi(tg_comm *comm)
     MPI_Comm host; /* the ranks that share memory */
     MPI_Comm_split_type(m->world, MPI_COMM_TYPE_SHARED, comm->rank, MPI_INFO_NULL, &host);
     share_cores(comm, host);
+    m->spin = comm->local_size <= tg_comm_cores() ? SPIN_SECONDS : 0;
     const teng_status status = comm->size > 1 ? open_board(comm, m->world, host) : TENG_OK;
     MPI_Comm_free(&host);
     return status;
@@ -155,6 +201,7 @@ static void abort_mpi(tg_comm *comm)
 static void close_mpi(tg_comm *comm)
 {
     mpi *m = comm->backend;
+    tg_shared_close(&m->shared, !comm->broken);
     if (m->initialised && !comm->broken) {
         forget_sent(m, true);
         MPI_Finalize();
@@ -164,6 +211,9 @@ static void close_mpi(tg_comm *comm)
     tg_vec_free(&m->statuses);
     tg_vec_free(&m->done);
     tg_vec_free(&m->later);
+    tg_vec_free(&m->flows);
+    tg_vec_free(&m->flow_of);
+    tg_free(m->place);
     tg_free(m);
     comm->backend = NULL;
 }
@@ -191,7 +241,17 @@ static teng_status look(tg_comm *comm, double began, double *warn, const tg_tran
         m->done.data[i] = true;
     for (size_t k = 0; k < m->requests.len; k++)
         if (m->requests.data[k] != MPI_REQUEST_NULL) m->done.data[m->of.data[k]] = false;
+    for (size_t k = 0; k < m->flows.len; k++)
+        if (!m->flows.data[k].done) m->done.data[m->flow_of.data[k]] = false;
     return tg_comm_look_around(comm, began, warn, t, n, m->done.data);
+}
+
+static teng_status wrong_size(const tg_comm *comm, const tg_transfer *t, bool longer)
+{
+    return tg_fail(TENG_STATE,
+                   "rank %d waits for %zu bytes from rank %d in %s, and %s came: their collectives differ "
+                   "(parallel.check=true says where)",
+                   comm->rank, t->bytes, t->peer, comm->call, longer ? "more" : "fewer");
 }
 
 /* What came must have the size that was waited for. */
@@ -207,59 +267,94 @@ static teng_status want_sizes(tg_comm *comm, const tg_transfer *t)
         MPI_Error_class(m->statuses.data[k].MPI_ERROR, &error);
         const bool longer = error == MPI_ERR_TRUNCATE;
         MPI_Get_count(&m->statuses.data[k], MPI_BYTE, &got);
-        if (!longer && (size_t)got == want) continue;
-        return tg_fail(
-            TENG_STATE,
-            "rank %d waits for %zu bytes from rank %d in %s, and %s came: their collectives differ "
-            "(parallel.check=true says where)",
-            comm->rank, x->bytes, x->peer, comm->call, longer ? "more" : "fewer");
+        if (longer || (size_t)got != want) return wrong_size(comm, x, longer);
     }
     return TENG_OK;
 }
 
-static teng_status wait_all(tg_comm *comm, const tg_transfer *t, int n)
+/* Once: moves what can be moved, in shared memory and by MPI. */
+static teng_status progress(tg_comm *comm, const tg_transfer *t, bool *moved, bool *all)
 {
     mpi *m = comm->backend;
-    const double began = tg_clock_seconds();
-    double looked = began, warn = 0;
-    if (!tg_vec_reserve(&m->statuses, m->requests.len)) return TENG_MEMORY;
-    for (size_t k = 0; k < m->requests.len; k++)
-        m->statuses.data[k].MPI_ERROR = MPI_SUCCESS; /* set only when a call fails */
-    for (int64_t spins = 0;; spins++) {
-        int flag = 0;
+    int which = 0, flag = 1;
+    size_t got = 0;
+    *moved = false;
+    *all = true;
+    if (m->flows.len) {
+        const teng_status status =
+            tg_shared_move(m->shared, m->flows.data, (int)m->flows.len, moved, &which, &got);
+        if (status == TENG_STATE)
+            return wrong_size(comm, &t[m->flow_of.data[which]], got > m->flows.data[which].bytes);
+        if (status != TENG_OK) return status;
+        for (size_t k = 0; k < m->flows.len && *all; k++)
+            *all = m->flows.data[k].done;
+    }
+    if (m->requests.len) {
         const int code = MPI_Testall((int)m->requests.len, m->requests.data, &flag, m->statuses.data);
         if (code != MPI_SUCCESS) {
             TG_TRY(want_sizes(comm, t));
             return failed(code, comm->call);
         }
-        if (flag) return want_sizes(comm, t);
+    }
+    *all = *all && flag;
+    return TENG_OK;
+}
+
+/* A thread beside computation does not spin: it would take the core. */
+static teng_status wait_all(tg_comm *comm, const tg_transfer *t, int n)
+{
+    mpi *m = comm->backend;
+    const double began = tg_clock_seconds(), spin = tg_comm_on_thread(comm) ? 0 : m->spin;
+    double looked = began, idle = began, warn = 0;
+    if (!tg_vec_reserve(&m->statuses, m->requests.len)) return TENG_MEMORY;
+    for (size_t k = 0; k < m->requests.len; k++)
+        m->statuses.data[k].MPI_ERROR = MPI_SUCCESS; /* set only when a call fails */
+    for (int64_t spins = 0;; spins++) {
+        const unsigned seen = m->shared ? tg_shared_seen(m->shared) : 0;
+        bool moved, all;
+        TG_TRY(progress(comm, t, &moved, &all));
+        if (all) return want_sizes(comm, t);
         const double now = tg_clock_seconds();
-        if (now - began < SPIN_SECONDS) {
+        if (moved) idle = now;
+        if (moved || now - idle < spin) {
             if (spins % 16 == 15) sched_yield(); /* the core may be shared */
             continue;
         }
-        nanosleep(&(struct timespec){0, 30000}, NULL);
+        if (m->requests.len)
+            nanosleep(&(struct timespec){0, 30000}, NULL);
+        else
+            tg_shared_sleep(m->shared, seen, LOOK_MS);
         if (now - looked < LOOK_MS * 1e-3) continue;
         looked = now;
         TG_TRY(look(comm, began, &warn, t, n));
     }
 }
 
+static teng_status begin_one(mpi *m, const tg_transfer *t, int which)
+{
+    const int place = m->shared ? m->place[t->peer] : -1;
+    if (place < 0) return post_one(m, t, which);
+    const tg_shared_flow f = {place, t->tag, t->send, t->data, t->bytes, 0, false};
+    return tg_vec_push(&m->flows, f) && tg_vec_push(&m->flow_of, which) ? TENG_OK : TENG_MEMORY;
+}
+
 static teng_status transfer(tg_comm *comm, const tg_transfer *t, int n)
 {
     mpi *m = comm->backend;
     forget_sent(m, false);
-    m->requests.len = m->of.len = 0;
+    m->requests.len = m->of.len = m->flows.len = m->flow_of.len = 0;
     for (int i = 0; i < n; i++) /* receives first: nothing then arrives unexpected */
-        if (!t[i].send) TG_TRY(post_one(m, &t[i], i));
+        if (!t[i].send) TG_TRY(begin_one(m, &t[i], i));
     for (int i = 0; i < n; i++)
-        if (t[i].send) TG_TRY(post_one(m, &t[i], i));
+        if (t[i].send) TG_TRY(begin_one(m, &t[i], i));
     return wait_all(comm, t, n);
 }
 
 static teng_status send_later(tg_comm *comm, int peer, int tag, void *data, size_t bytes)
 {
     mpi *m = comm->backend;
+    if (m->shared && m->place[peer] >= 0)
+        return tg_shared_send_later(m->shared, m->place[peer], tag, data, bytes);
     forget_sent(m, false);
     m->requests.len = m->of.len = 0;
     const teng_status status = post_one(m, &(tg_transfer){peer, tag, true, data, bytes}, 0);

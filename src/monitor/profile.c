@@ -45,6 +45,7 @@ void tg_profile_destroy(tg_profile **profile)
     tg_strmap_destroy(&p->index);
     tg_arena_destroy(&p->arena);
     json_decref(p->settings);
+    json_decref(p->sent);
     tg_free(p);
     *profile = NULL;
 }
@@ -94,6 +95,29 @@ void tg_profile_collective(tg_profile *p, int row, double begin, double end, dou
     const tg_profile_event e = {nanoseconds(p, beside_begin), nanoseconds(p, beside_end),
                                 p->rows.data[row].part, row};
     if (beside_end > 0 && !tg_vec_push(&p->communication, e)) p->failed = true;
+}
+
+void tg_profile_communication(tg_profile *p, double busy, double exposed)
+{
+    p->told_busy += busy;
+    p->told_exposed += exposed;
+}
+
+void tg_profile_sent(tg_profile *p, const char *axes, double bytes)
+{
+    if (!p->sent) p->sent = json_object();
+    const double before = json_real_value(json_object_get(p->sent, axes));
+    if (!p->sent || json_object_set_new(p->sent, axes, json_real(before + bytes))) p->failed = true;
+}
+
+/* What operators told lies within what ranks told. */
+static void sum_communication(tg_profile *p)
+{
+    if (p->told_exposed > p->exposed) {
+        p->messages = p->told_exposed - p->exposed;
+        p->exposed = p->told_exposed;
+    }
+    if (p->told_busy > p->communicated) p->communicated = p->told_busy;
 }
 
 void tg_profile_host(tg_profile *p, tg_profile_part part, double begin, double end)
@@ -170,6 +194,9 @@ teng_status tg_profile_sum(tg_profile *p)
     p->last_step = p->steps.data[p->steps.len - 1].step;
     p->wall = seconds_of(wall);
     p->gaps = seconds_of(wall - covered);
+    sum_communication(p);
+    if (p->messages > p->gaps) p->messages = p->gaps;
+    p->gaps -= p->messages;
     p->aside = seconds_of(aside);
     return TENG_OK;
 }
@@ -337,6 +364,7 @@ static json_t *parts_json(const tg_profile *p)
     json_t *parts = json_object();
     for (int i = 0; i < TG_PROFILE_PARTS; i++)
         json_object_set_new(parts, part_names[i], json_real(p->part[i]));
+    json_object_set_new(parts, "messages", json_real(p->messages));
     json_object_set_new(parts, "gaps", json_real(p->gaps));
     return parts;
 }
@@ -352,6 +380,7 @@ static teng_status write_sums(const tg_profile *p, const char *path)
         parts_json(p), "machine", "device", m->device, "threads", m->threads, "f32_flops_per_s", m->f32_flops,
         "bf16_flops_per_s", m->bf16_flops, "bytes_per_s", m->bytes_per_s, "settings", p->settings,
         "operators", rows_json(p));
+    if (root && p->sent) json_object_set(root, "sent_bytes", p->sent);
     const teng_status status =
         root ? tg_json_save_file(path, root) : tg_fail(TENG_MEMORY, "%s: out of memory", path);
     json_decref(root);
@@ -411,6 +440,8 @@ static teng_status read_sums(const json_t *root, const char *path, tg_profile *p
     for (int i = 0; i < TG_PROFILE_PARTS; i++)
         TG_TRY(tg_json_get_real(parts, path, part_names[i], true, &p->part[i]));
     TG_TRY(tg_json_get_real(parts, path, "gaps", true, &p->gaps));
+    TG_TRY(tg_json_get_real(parts, path, "messages", false, &p->messages));
+    p->sent = json_incref(json_object_get(root, "sent_bytes"));
     p->first_step = json_integer_value(json_array_get(steps, 0));
     p->last_step = json_integer_value(json_array_get(steps, 1));
     if (p->n_steps < 1 || !(p->wall > 0)) return tg_fail(TENG_FORMAT, "%s: no step was measured", path);

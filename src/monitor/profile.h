@@ -4,7 +4,8 @@
  * folder as trace.json (every event, for Perfetto or chrome://tracing) and profile.json (sums, for the
  * report). It knows no graph and no trainer: names and figures come in as texts and numbers.
  *
- * What it is made of adds up: a step's time = operators + data + evaluation + checkpoint + books + gaps.
+ * What it is made of adds up: a step's time = operators + messages + data + evaluation + checkpoint + books +
+ * gaps.
  */
 #ifndef TG_MONITOR_PROFILE_H
 #define TG_MONITOR_PROFILE_H
@@ -74,8 +75,11 @@ typedef struct tg_profile {
     double part[TG_PROFILE_PARTS];
     double gaps;                  /* of wall, what no event covers */
     double aside;                 /* seconds of beside */
-    double communicated, exposed; /* seconds of collectives; of these, what computation waited for */
-    bool failed;                  /* memory ran out on the way: what is there is incomplete */
+    double communicated, exposed; /* seconds between ranks; of these, what computation waited for */
+    double messages;              /* of exposed: in no operator (between stages of a pipeline, the host's) */
+    double told_busy, told_exposed;
+    json_t *sent; /* {"data": bytes of this rank along these axes} */
+    bool failed;  /* memory ran out on the way: what is there is incomplete */
 } tg_profile;
 
 /* machine's text and settings (may be NULL) are copied. NULL when memory is out. */
@@ -92,6 +96,9 @@ void tg_profile_operator(tg_profile *p, int row, double begin, double end);
  * beside_end: when it ran on the thread of communication, 0: it did not. */
 void tg_profile_collective(tg_profile *p, int row, double begin, double end, double beside_begin,
                            double beside_end);
+/* What communication took in all, of the steps; and bytes that this rank sent along some axes. Added up. */
+void tg_profile_communication(tg_profile *p, double busy, double exposed);
+void tg_profile_sent(tg_profile *p, const char *axes, double bytes);
 void tg_profile_host(tg_profile *p, tg_profile_part part, double begin, double end);
 void tg_profile_beside(tg_profile *p, tg_profile_part part, double begin, double end);
 /* A step begins with waiting for its batch; how long is told before anything else of the step is summed. */

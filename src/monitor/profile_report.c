@@ -348,6 +348,28 @@ static double hidden_percent(const tg_profile *p)
     return p->exposed < p->communicated ? percent(p->communicated - p->exposed, p->communicated) : 0;
 }
 
+/* "data 2, ZeRO 3": how the ranks share the work. */
+static void put_communication(const tg_profile *p, tg_strbuf *out)
+{
+    const char *strategy = json_string_value(json_object_get(p->settings, "parallel")), *axes;
+    json_t *bytes;
+    char text[32];
+    bool first = true;
+    if (p->communicated <= 0) return;
+    tg_strbuf_printf(out,
+                     "  communication: %.3f ms, %.0f %% of it hidden beside operators (parallel.fusion, "
+                     "train.micro_batches)\n",
+                     1e3 * p->communicated / (double)p->n_steps, hidden_percent(p));
+    if (strategy) tg_strbuf_printf(out, "  ranks: %s\n", strategy);
+    json_object_foreach(p->sent, axes, bytes)
+    {
+        tg_strbuf_printf(out, "%s%s along %s", first ? "  sent by this rank in a step: " : ", ",
+                         tg_format_bytes(text, json_real_value(bytes) / (double)p->n_steps), axes);
+        first = false;
+    }
+    if (!first) tg_strbuf_puts(out, "\n");
+}
+
 static void put_split(const tg_profile *p, tg_strbuf *out)
 {
     const double host =
@@ -357,16 +379,14 @@ static void put_split(const tg_profile *p, tg_strbuf *out)
         put_line(out, tg_profile_part_name((tg_profile_part)i), p->part[i], p, "operators");
     put_line(out, "data", p->part[TG_PROFILE_DATA], p, "waiting for the batch");
     put_line(out, "host", host, p, "evaluation, checkpoints, metrics and console");
+    if (p->messages > 0)
+        put_line(out, "messages", p->messages, p, "waiting for other ranks, outside of operators");
     put_line(out, "gaps", p->gaps, p, "between operators");
     put_line(out, "sum", p->wall, p, "");
     if (p->aside > 0)
         tg_strbuf_printf(out, "  beside it, on a thread of its own: %.3f ms of metrics and console\n",
                          1e3 * p->aside / (double)p->n_steps);
-    if (p->communicated > 0)
-        tg_strbuf_printf(out,
-                         "  communication: %.3f ms, %.0f %% of it hidden beside operators (parallel.fusion, "
-                         "train.micro_batches)\n",
-                         1e3 * p->communicated / (double)p->n_steps, hidden_percent(p));
+    put_communication(p, out);
     if (p->cpu_seconds < 0) return;
     const double busy = p->cpu_seconds / p->wall;
     tg_strbuf_printf(out, "  threads: %.2f of %d busy on average%s\n", busy, p->machine.threads,
@@ -462,6 +482,16 @@ static json_t *losses_json(const tg_profile *p)
     return list;
 }
 
+/* Of a step. */
+static json_t *sent_json(const tg_profile *p)
+{
+    json_t *out = json_object(), *bytes;
+    const char *axes;
+    json_object_foreach(p->sent, axes, bytes)
+        json_object_set_new(out, axes, json_real(json_real_value(bytes) / (double)p->n_steps));
+    return out;
+}
+
 json_t *tg_profile_report_json(const tg_profile *p)
 {
     const tg_profile_machine *m = &p->machine;
@@ -470,6 +500,7 @@ json_t *tg_profile_report_json(const tg_profile *p)
     json_t *parts = json_object();
     for (int i = 0; i < TG_PROFILE_PARTS; i++)
         json_object_set_new(parts, tg_profile_part_name((tg_profile_part)i), json_real(p->part[i] / steps));
+    json_object_set_new(parts, "messages", json_real(p->messages / steps));
     json_object_set_new(parts, "gaps", json_real(p->gaps / steps));
     json_t *root =
         json_pack("{s:[I,I], s:I, s:f, s:f, s:f, s:f, s:f, s:o, s:{s:s, s:i, s:f, s:f, s:f}, s:o, s:o, s:o}",
@@ -481,6 +512,7 @@ json_t *tg_profile_report_json(const tg_profile *p)
                   m->threads, "f32_flops_per_s", m->f32_flops, "bf16_flops_per_s", m->bf16_flops,
                   "bytes_per_s", m->bytes_per_s, "operators", groups_json(p, &operators, "operator"),
                   "layers", groups_json(p, &layers, "layer"), "losses", losses_json(p));
+    if (root && p->communicated > 0) json_object_set_new(root, "sent_bytes", sent_json(p));
     char hint[256];
     hint_of(p, hint, sizeof hint);
     if (root && *hint) json_object_set_new(root, "hint", json_string(hint));

@@ -21,7 +21,9 @@ struct tg_profiler {
     bool written; /* or given up */
     tg_profile *profile;
     tg_probe probe;
-    double cpu; /* seconds used up to the step */
+    double cpu;          /* seconds used up to the step */
+    tg_comm_times times; /* up to the step */
+    uint64_t sent[1 << TG_AXES];
 };
 
 /* CPU seconds of all threads so far; negative where the system does not tell. */
@@ -127,6 +129,24 @@ static json_t *settings_of(const tg_config *cfg)
         (json_int_t)cfg->train.eval_every, "precision.16bit", cfg->precision.level != TG_CFG_PRECISION_O0);
 }
 
+/* "data 2, tensor 2, ZeRO 1": new reference, NULL for one rank. */
+static json_t *strategy_of(const tg_config *cfg, const tg_team *team)
+{
+    if (!tg_team_is_many(team)) return NULL;
+    tg_strbuf text = {0};
+    for (int a = 0; a < TG_AXES; a++)
+        if (team->mesh.size[a] > 1)
+            tg_strbuf_printf(&text, "%s%s %d", text.len ? ", " : "", tg_axis_name((tg_axis)a),
+                             team->mesh.size[a]);
+    if (cfg->parallel.zero) tg_strbuf_printf(&text, ", ZeRO %lld", (long long)cfg->parallel.zero);
+    if (cfg->parallel.sequence) tg_strbuf_puts(&text, ", sequence");
+    if (team->mesh.size[TG_AXIS_PIPELINE] > 1)
+        tg_strbuf_printf(&text, ", %lld micro-batches", (long long)cfg->train.micro_batches);
+    json_t *out = json_string(tg_strbuf_str(&text));
+    tg_strbuf_free(&text);
+    return out;
+}
+
 static teng_status create(const tg_config *cfg, tg_profiler *p)
 {
     tg_cpu_peak peak = {0};
@@ -137,7 +157,8 @@ static teng_status create(const tg_config *cfg, tg_profiler *p)
                                         .f32_flops = 1e9 * peak.f32_gflops,
                                         .bf16_flops = 1e9 * peak.bf16_gflops,
                                         .bytes_per_s = 1e9 * peak.bandwidth_gb_s};
-    json_t *settings = settings_of(cfg);
+    json_t *settings = settings_of(cfg), *strategy = strategy_of(cfg, p->core->team);
+    if (settings && strategy) json_object_set_new(settings, "parallel", strategy);
     p->profile = settings ? tg_profile_create(&machine, settings) : NULL;
     json_decref(settings);
     p->probe = (tg_probe){.ran = node_ran, .user = p};
@@ -168,12 +189,37 @@ void tg_profiler_destroy(tg_profiler **profiler)
 }
 
 /* ---- steps ---- */
+static void begin_communication(tg_profiler *p)
+{
+    if (!tg_team_is_many(p->core->team)) return;
+    const tg_comm *comm = p->core->team->comm;
+    p->times = tg_comm_time(comm);
+    for (tg_axis_set s = 0; s < 1u << TG_AXES; s++)
+        p->sent[s] = tg_comm_bytes(comm, s);
+}
+
+static void end_communication(tg_profiler *p)
+{
+    if (!tg_team_is_many(p->core->team)) return;
+    const tg_comm *comm = p->core->team->comm;
+    const tg_comm_times now = tg_comm_time(comm);
+    char axes[64];
+    tg_profile_communication(p->profile, now.busy - p->times.busy, now.exposed - p->times.exposed);
+    for (tg_axis_set s = 0; s < 1u << TG_AXES; s++) {
+        const uint64_t sent = tg_comm_bytes(comm, s) - p->sent[s];
+        const bool all = s == (1u << TG_AXES) - 1;
+        if (sent)
+            tg_profile_sent(p->profile, all ? "all ranks" : tg_axes_text(axes, sizeof axes, s), (double)sent);
+    }
+}
+
 void tg_profiler_begin_step(tg_profiler *p, int64_t step)
 {
     if (!p) return;
     p->inside = step >= p->first && step <= p->last && !p->written;
     if (!p->inside) return;
     p->cpu = cpu_seconds();
+    begin_communication(p);
     tg_profile_begin_step(p->profile, step, tg_clock_seconds());
     tg_step_probe(p->core->step, &p->probe);
 }
@@ -182,6 +228,7 @@ void tg_profiler_ran(tg_profiler *p, double wait_s)
 {
     if (!p || !p->inside) return;
     tg_step_probe(p->core->step, NULL);
+    end_communication(p);
     tg_profile_waited(p->profile, wait_s);
 }
 
