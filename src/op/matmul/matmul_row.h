@@ -12,8 +12,9 @@
 #include "tensor/desc.h"
 
 #define TG_ROW_UNROLL 4
-#define TG_ROW_PIECES 8 /* at least, of a large b: as much work for each of a few threads, few sums to add   \
-                         */
+#define TG_ROW_PIECES                                                                                        \
+    8 /* at least, of a large b: as much work for each of a few threads, few sums to add                     \
+       */
 #define TG_ROW_BLOCK 524288 /* elements of b in one piece, at most */
 
 /* Elements i … of row `row` (counted in elements) of b, and the same place of the rows that come next into
@@ -157,7 +158,7 @@ static inline teng_status tg_row_run(const teng_kernel_args *args)
     }
     if (trans_b) return TENG_OK;
     const int64_t columns = 512;
-    TG_PARALLEL_FOR(pieces * z.n >= 4 * TG_PARALLEL_MIN)
+    TG_PARALLEL_FOR(pieces * z.n >= TG_PARALLEL_MIN)
     for (int64_t c = 0; c < tg_blocks(z.n, columns); c++)
         TG_FLOAT_SWITCH(args->call->in[0].dtype, T,
                         tg_row_join(T, args, sums, pieces, step, c * columns, tg_block_end(c, columns, z.n)));
