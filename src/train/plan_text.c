@@ -46,7 +46,7 @@ static void print_on_disk(const tg_config *cfg, const tg_plan *plan, tg_strbuf *
 }
 
 static teng_status print_summary(const tg_config *cfg, const tg_lm_info *info, const tg_step *step,
-                                 const tg_plan *plan, tg_strbuf *out)
+                                 const tg_plan *plan, double seconds_to_plan, tg_strbuf *out)
 {
     char a[32], b[32];
     const double per_token = tg_lm_flops_per_token(info, cfg->train.seq_len);
@@ -65,8 +65,11 @@ static teng_status print_summary(const tg_config *cfg, const tg_lm_info *info, c
                          "forecast              %.1f ms a step, %.0f tokens/s (roofline of this machine)\n",
                          seconds * 1e3, tokens / seconds);
     tg_strbuf_printf(out, "instruction set       %s\n", tg_cpu_isa_name(plan->options.isa));
-    tg_strbuf_printf(out, "graph                 %zu nodes, %zu steps; planned in %.1f ms\n",
-                     plan->graph->nodes.len, plan->steps.len, plan->seconds * 1e3);
+    tg_strbuf_printf(
+        out,
+        "graph                 %zu nodes, %zu steps; traced, differentiated, rewritten and planned in "
+        "%.1f ms, planning %.1f ms of it\n",
+        plan->graph->nodes.len, plan->steps.len, seconds_to_plan * 1e3, plan->seconds * 1e3);
     const tg_plan_memory *m = &plan->memory;
     tg_strbuf_printf(out, "memory                parameters %s, optimizer %s,",
                      tg_format_bytes(a, (double)m->params), tg_format_bytes(b, (double)m->states));
@@ -164,9 +167,11 @@ static teng_status print(const tg_config *cfg, const tg_lm_info *info, tg_step *
 {
     const tg_plan *plan;
     if (strcmp(what, "schedule-svg") == 0) return print_pipeline(cfg, step, true, out);
+    const double begin = tg_clock_seconds();
     TG_TRY(tg_run_plan_micro_batch(cfg, step, &plan));
+    const double seconds = tg_clock_seconds() - begin;
     if (strcmp(what, "summary") == 0) {
-        TG_TRY(print_summary(cfg, info, step, plan, out));
+        TG_TRY(print_summary(cfg, info, step, plan, seconds, out));
         print_rank(cfg, tg_step_parallel(step, plan), plan, out);
         return print_pipeline(cfg, step, false, out);
     }
