@@ -34,7 +34,7 @@ run 0 bench generate default $tiny --tokens 4 --passes 1 --threads 1 --json
 fields tokens_per_s weight_bytes_per_token read_gb_s bandwidth_share
 run 0 bench levers default $tiny --steps 1 --ms 0 --dir . --json
 fields levers name baseline with speedup speedup_pairs memory_ratio article note words step_ms memory_bytes
-for lever in graph fusion bf16 fp16 sink prefetch recompute_selective recompute_full accumulation offload threads \
+for lever in graph fusion bf16 fp16 sink prefetch recompute_selective recompute_full accumulation offload offload_parameters offload_activations threads \
     parallel comm_fusion zero; do
     out "\"name\": \"$lever\""
 done

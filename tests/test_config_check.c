@@ -98,6 +98,24 @@ static void test_rope(void **state)
             "f.yaml:1:69: ", "low_freq_factor = 4 must be below high_freq_factor = 1");
 }
 
+static void offload(void **state)
+{
+    (void)state;
+    refuses("memory.offload: [optimizer, none]\n", "f.yaml:1:17: ", "none stands alone");
+    refuses("memory.offload: auto, parameters\n", "f.yaml:1:17: ", "auto stands alone");
+    refuses("train.micro_batches: 2\nparallel.pipeline: 2\nmemory.offload: optimizer,activations\n",
+            "f.yaml:3:17: ", "take memory.offload=optimizer");
+    assert_int_equal(tg_config_override(cfg, "memory.offload= optimizer , parameters"), TENG_OK);
+    assert_int_equal(cfg->memory.offload.count, 2);
+    assert_string_equal(cfg->memory.offload.items[0], "optimizer");
+    assert_string_equal(cfg->memory.offload.items[1], "parameters");
+    tg_config_destroy(&cfg);
+    cfg = tg_config_create();
+    assert_int_equal(tg_config_override(cfg, "memory.offload=optimizer,gradients"), TENG_INVALID);
+    assert_non_null(
+        strstr(teng_error(), "memory.offload = \"gradients\" is not one of: none, optimizer, parameters"));
+}
+
 static void test_lengths(void **state)
 {
     (void)state;
@@ -234,6 +252,7 @@ static void test_shipped_configs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(offload, setup, teardown),
         cmocka_unit_test_setup_teardown(test_model, setup, teardown),
         cmocka_unit_test_setup_teardown(test_rope, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lengths, setup, teardown),

@@ -626,7 +626,7 @@ static void bad_options(void **state)
     refused_null(teng_model_create(cell, &o), "use context.mode=graph");
     o.recompute = TENG_RECOMPUTE_NONE;
     o.offload_optimizer = folder;
-    refused_null(teng_model_create(cell, &o), "memory.offload streams states");
+    refused_null(teng_model_create(cell, &o), "memory.offload moves values");
     o.recompute = (teng_recompute)9;
     refused_null(teng_model_create(cell, &o), "recompute is 9; it must be in [0, 3]");
     close_set(&s);

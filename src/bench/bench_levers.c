@@ -93,6 +93,19 @@ static const lever levers[] = {
      "the article: no figure (enable_memory_offload)",
      "Optimizer states lie on disk and are read and written each step: the price is the disk's. Worth it "
      "only where memory is short."},
+    {"offload_parameters",
+     {{"memory.offload=none"}, {"memory.offload=parameters", "offload.path=%"}},
+     false,
+     "the article: no figure (enable_memory_offload)",
+     "Parameters are read for forward, for backward and for the update: hidden behind products of many "
+     "tokens, "
+     "not here."},
+    {"offload_activations",
+     {{"memory.offload=none"}, {"memory.offload=activations", "offload.path=%"}},
+     false,
+     "the article: no figure (enable_memory_offload)",
+     "What backward needs is written in forward and read again: full recompute saves more for less, where a "
+     "core has to move the bytes."},
     {"threads",
      {{"context.threads=1"}, {"context.threads=0"}},
      false,

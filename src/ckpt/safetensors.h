@@ -31,7 +31,7 @@ typedef struct tg_ckpt_item {
     const tg_ckpt_part
         *part; /* desc is the shape of a part; NULL: of the whole. Only checkpoints look at it */
     /* data NULL: writes tg_desc_bytes(&desc) bytes to `to` when the file has come to this tensor, so that no
-     * more than one of them is in memory. Not for checkpoints. */
+     * more than one of them is in memory. Of checkpoints only for those that are written at once. */
     teng_status (*fetch)(void *user, const struct tg_ckpt_item *item, void *to);
     void *user;
 } tg_ckpt_item;

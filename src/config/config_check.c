@@ -347,12 +347,46 @@ static teng_status check_profile(const tg_config *cfg, int64_t ranks)
     return TENG_OK;
 }
 
+static teng_status check_offload(const tg_config *cfg, int64_t ranks)
+{
+    (void)ranks;
+    const tg_config_strings *words = &cfg->memory.offload;
+    for (size_t i = 0; i < words->count; i++) {
+        const char *word = words->items[i];
+        const bool alone = strcmp(word, "none") == 0 || strcmp(word, "auto") == 0;
+        if (alone && words->count > 1)
+            return tg_config_refuse(cfg, "memory.offload", "memory.offload: %s stands alone, without others",
+                                    word);
+        if (!alone && strcmp(word, "optimizer") != 0 && cfg->parallel.pipeline > 1)
+            return tg_config_refuse(
+                cfg, "memory.offload",
+                "memory.offload = %s: the stages of a pipeline (parallel.pipeline = %" PRId64
+                ") run forward and backward by turns, which keeps %s in memory; take "
+                "memory.offload=optimizer, or memory.recompute",
+                word, cfg->parallel.pipeline, word);
+    }
+    return TENG_OK;
+}
+
 typedef teng_status check_fn(const tg_config *cfg, int64_t ranks);
 static check_fn *const checks[] = {
-    check_model_named, check_family_names, check_heads,    check_kv_heads,
-    check_head_dim,    check_experts,      check_rope,     check_seq_len,
-    check_buckets,     check_batch,        check_schedule, check_optimizer,
-    check_loss_scale,  check_sink,         check_profile,  tg_config_check_parallel,
+    check_model_named,
+    check_family_names,
+    check_heads,
+    check_kv_heads,
+    check_head_dim,
+    check_experts,
+    check_rope,
+    check_seq_len,
+    check_buckets,
+    check_batch,
+    check_schedule,
+    check_optimizer,
+    check_loss_scale,
+    check_sink,
+    check_profile,
+    check_offload,
+    tg_config_check_parallel,
 };
 
 teng_status tg_config_check(const tg_config *cfg, int64_t ranks)

@@ -266,10 +266,40 @@ static teng_status store_scalar(const target *t, const tg_config_item *item, voi
     }
 }
 
+/* One text for a list of given words may be several: "optimizer, parameters". */
+static teng_status split_words(const target *t, tg_config_entry *entry)
+{
+    const tg_config_item whole = entry->items[0];
+    size_t n = 1;
+    for (const char *c = whole.text; (c = strchr(c, ',')); c++)
+        n++;
+    tg_config_item *items = tg_arena_alloc(t->cfg->arena, n * sizeof *items);
+    char *text = tg_arena_strdup(t->cfg->arena, whole.text);
+    if (!items || !text) return teng_error_status();
+    for (size_t i = 0; i < n; i++) {
+        char *next = text + strcspn(text, ","), *end = next;
+        text += strspn(text, " ");
+        while (end > text && end[-1] == ' ')
+            end--;
+        items[i] = whole;
+        items[i].text = text;
+        text = next + (*next != '\0');
+        *end = '\0';
+    }
+    entry->items = items;
+    entry->count = n;
+    return TENG_OK;
+}
+
 teng_status tg_config_store(tg_config *cfg, const tg_config_key *key, const tg_config_entry *entry,
                             const char *file, const char *dir)
 {
+    tg_config_entry words = *entry;
     target t = {cfg, key, entry, file, dir};
+    if (key->kind == TG_KIND_STRINGS && *key->range && entry->shape == TG_SHAPE_SCALAR) {
+        TG_TRY(split_words(&t, &words));
+        t.entry = &words;
+    }
     if (is_list_kind(key->kind))
         TG_TRY(store_list(&t, field_of(cfg, key)));
     else if (entry->shape == TG_SHAPE_LIST)

@@ -1,17 +1,18 @@
 /* The file, its thread and a ring of requests between them. */
 #include "device/spill.h"
 
+#include "base/clock.h"
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/strbuf.h"
 #include "base/thread.h"
 #include "base/vec.h"
-#include "tensor/desc.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -20,18 +21,24 @@
 enum { RING = 64, PAGE = 4096 };
 
 typedef struct request {
-    int index;
+    const char *what;
+    uint64_t offset;
+    size_t bytes;
     void *to;         /* read */
     const void *from; /* write */
 } request;
 
+typedef struct room {
+    uint64_t offset;
+    size_t bytes;
+} room;
+
 struct tg_spill {
     char *dir;
     int file;
-    TG_VEC(tg_spill_entry) entries;
+    TG_VEC(room) slots;
     uint64_t bytes;
-    unsigned char *map;
-    size_t map_bytes;
+    tg_spill_books books;
     tg_thread *thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -40,18 +47,17 @@ struct tg_spill {
         done; /* requests; a ticket is the number of requests when it was asked, itself included */
     bool closing;
     int failure; /* errno */
-    int failed_index;
     bool failed_write;
+    char failed[160]; /* what could not be moved */
 };
 
 /* errno, 0 when all was moved. */
 static int move_bytes(const tg_spill *s, const request *r)
 {
-    const tg_spill_entry *e = &s->entries.data[r->index];
-    for (size_t at = 0; at < e->bytes;) {
-        const off_t where = (off_t)(e->offset + at);
-        const ssize_t n = r->to ? pread(s->file, (char *)r->to + at, e->bytes - at, where)
-                                : pwrite(s->file, (const char *)r->from + at, e->bytes - at, where);
+    for (size_t at = 0; at < r->bytes;) {
+        const off_t where = (off_t)(r->offset + at);
+        const ssize_t n = r->to ? pread(s->file, (char *)r->to + at, r->bytes - at, where)
+                                : pwrite(s->file, (const char *)r->from + at, r->bytes - at, where);
         if (n > 0)
             at += (size_t)n;
         else if (n == 0)
@@ -60,6 +66,15 @@ static int move_bytes(const tg_spill *s, const request *r)
             return errno;
     }
     return 0;
+}
+
+static void note(tg_spill *s, const request *r, int err)
+{
+    *(r->to ? &s->books.read : &s->books.written) += r->bytes;
+    if (!err) return;
+    s->failure = err;
+    s->failed_write = r->from != NULL;
+    snprintf(s->failed, sizeof s->failed, "%.150s", r->what);
 }
 
 static void serve(void *arg)
@@ -75,9 +90,7 @@ static void serve(void *arg)
             pthread_mutex_unlock(&s->lock);
             const int err = move_bytes(s, &r);
             pthread_mutex_lock(&s->lock);
-            s->failure = err;
-            s->failed_index = r.index;
-            s->failed_write = r.from != NULL;
+            note(s, &r, err);
         }
         s->done++;
         pthread_cond_broadcast(&s->changed);
@@ -131,11 +144,8 @@ void tg_spill_destroy(tg_spill **spill)
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
     tg_thread_join(&s->thread);
-    tg_spill_unmap(s);
     if (s->file >= 0) close(s->file);
-    for (size_t i = 0; i < s->entries.len; i++)
-        tg_free((void *)(uintptr_t)s->entries.data[i].name);
-    tg_vec_free(&s->entries);
+    tg_vec_free(&s->slots);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->changed);
     tg_free(s->dir);
@@ -143,51 +153,42 @@ void tg_spill_destroy(tg_spill **spill)
     *spill = NULL;
 }
 
-static teng_status same_shape(const tg_spill_entry *e, const teng_desc *desc)
+teng_status tg_spill_add(tg_spill *s, const char *what, size_t bytes, uint64_t *offset)
 {
-    char have[TG_DESC_TEXT], want[TG_DESC_TEXT];
-    if (tg_desc_equal(&e->desc, desc)) return TENG_OK;
-    return tg_fail(TENG_INVALID, "%s is %s in the offload file, %s is asked for", e->name,
-                   tg_desc_text(have, &e->desc), tg_desc_text(want, desc));
-}
-
-teng_status tg_spill_add(tg_spill *s, const char *name, const teng_desc *desc, int *index)
-{
-    for (size_t i = 0; i < s->entries.len; i++)
-        if (strcmp(s->entries.data[i].name, name) == 0) {
-            *index = (int)i;
-            return same_shape(&s->entries.data[i], desc);
-        }
-    const size_t bytes = tg_desc_bytes(desc), room = (bytes + PAGE - 1) / PAGE * PAGE;
-    if (room) {
-        const int err = posix_fallocate(s->file, (off_t)s->bytes, (off_t)room);
-        char a[32], b[32];
-        if (err)
-            return tg_fail_errno(
-                TENG_IO, err,
-                "offload.path: %s has no room for %s, %s after %s of others; name another disk, or "
-                "take memory.offload out",
-                s->dir, name, tg_format_bytes(a, (double)bytes), tg_format_bytes(b, (double)s->bytes));
-    }
-    const tg_spill_entry e = {tg_strdup(name), *desc, s->bytes, bytes};
-    tg_spill_wait(s, s->asked); /* the thread reads the list of entries */
-    if (!e.name || !tg_vec_push(&s->entries, e)) {
-        tg_free((void *)(uintptr_t)e.name);
-        return TENG_MEMORY;
-    }
-    s->bytes += room;
-    *index = (int)s->entries.len - 1;
+    const uint64_t whole = (bytes + PAGE - 1) / PAGE * PAGE;
+    const int err = whole ? posix_fallocate(s->file, (off_t)s->bytes, (off_t)whole) : 0;
+    char a[32], b[32];
+    if (err)
+        return tg_fail_errno(
+            TENG_IO, err,
+            "offload.path: %s has no room for %s, %s after %s of others; name another disk, or "
+            "take memory.offload out",
+            s->dir, what, tg_format_bytes(a, (double)bytes), tg_format_bytes(b, (double)s->bytes));
+    *offset = s->bytes;
+    s->bytes += whole;
     return TENG_OK;
 }
 
-int tg_spill_count(const tg_spill *s)
+/* A room that is too small is given back to the disk, and another one taken. */
+teng_status tg_spill_slot(tg_spill *s, int slot, size_t bytes, uint64_t *offset)
 {
-    return (int)s->entries.len;
+    while (s->slots.len <= (size_t)slot)
+        if (!tg_vec_push(&s->slots, ((room){0}))) return TENG_MEMORY;
+    room *r = &s->slots.data[slot];
+    if (r->bytes < bytes) {
+        if (r->bytes)
+            fallocate(s->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)r->offset, (off_t)r->bytes);
+        r->bytes = 0;
+        TG_TRY(tg_spill_add(s, "an activation", bytes, &r->offset));
+        r->bytes = bytes;
+    }
+    *offset = r->offset;
+    return TENG_OK;
 }
 
-const tg_spill_entry *tg_spill_at(const tg_spill *s, int index)
+uint64_t tg_spill_bytes(const tg_spill *s)
 {
-    return &s->entries.data[index];
+    return s->bytes;
 }
 
 static uint64_t ask(tg_spill *s, request r)
@@ -202,47 +203,62 @@ static uint64_t ask(tg_spill *s, request r)
     return ticket;
 }
 
-uint64_t tg_spill_read(tg_spill *s, int index, void *to)
+uint64_t tg_spill_read(tg_spill *s, const char *what, uint64_t offset, size_t bytes, void *to)
 {
-    return ask(s, (request){.index = index, .to = to});
+    return ask(s, (request){.what = what, .offset = offset, .bytes = bytes, .to = to});
 }
 
-uint64_t tg_spill_write(tg_spill *s, int index, const void *from)
+uint64_t tg_spill_write(tg_spill *s, const char *what, uint64_t offset, size_t bytes, const void *from)
 {
-    return ask(s, (request){.index = index, .from = from});
+    return ask(s, (request){.what = what, .offset = offset, .bytes = bytes, .from = from});
 }
 
 teng_status tg_spill_wait(tg_spill *s, uint64_t ticket)
 {
     pthread_mutex_lock(&s->lock);
-    while (s->done < ticket)
-        pthread_cond_wait(&s->changed, &s->lock);
+    if (s->done < ticket) {
+        const double begin = tg_clock_seconds();
+        while (s->done < ticket)
+            pthread_cond_wait(&s->changed, &s->lock);
+        s->books.waited += tg_clock_seconds() - begin;
+    }
     const int err = s->failure;
     pthread_mutex_unlock(&s->lock);
     if (!err) return TENG_OK;
     return tg_fail_errno(
         TENG_IO, err,
-        "offload: %s %s %s the file in %s failed; the step is half done and its states are lost, the last "
-        "checkpoint is good",
-        s->failed_write ? "writing" : "reading", s->entries.data[s->failed_index].name,
-        s->failed_write ? "to" : "from", s->dir);
+        "offload: %s %s %s the file in %s failed; the step is half done and what the file held is lost, the "
+        "last checkpoint is good",
+        s->failed_write ? "writing" : "reading", s->failed, s->failed_write ? "to" : "from", s->dir);
 }
 
-void tg_spill_unmap(tg_spill *s)
+teng_status tg_spill_wait_all(tg_spill *s)
 {
-    if (s->map) munmap(s->map, s->map_bytes);
-    s->map = NULL;
+    return tg_spill_wait(s, s->asked);
 }
 
-teng_status tg_spill_map(tg_spill *s, const unsigned char **base)
+tg_spill_books tg_spill_books_get(tg_spill *s)
 {
-    TG_TRY(tg_spill_wait(s, s->asked));
-    tg_spill_unmap(s);
-    *base = NULL;
-    if (!s->bytes) return TENG_OK;
-    s->map_bytes = (size_t)s->bytes;
-    void *map = mmap(NULL, s->map_bytes, PROT_READ, MAP_SHARED, s->file, 0);
-    if (map == MAP_FAILED) return tg_fail_errno(TENG_IO, errno, "offload: mapping the file in %s", s->dir);
-    *base = s->map = map;
-    return TENG_OK;
+    pthread_mutex_lock(&s->lock);
+    const tg_spill_books books = s->books;
+    pthread_mutex_unlock(&s->lock);
+    return books;
+}
+
+teng_status tg_spill_map(tg_spill *s, uint64_t offset, size_t bytes, void **out)
+{
+    *out = mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_SHARED, s->file, (off_t)offset);
+    if (*out != MAP_FAILED) return TENG_OK;
+    *out = NULL;
+    return tg_fail_errno(TENG_IO, errno, "offload: mapping the file in %s", s->dir);
+}
+
+void tg_spill_unmap(void *map, size_t bytes)
+{
+    if (map) munmap(map, bytes ? bytes : 1);
+}
+
+void tg_spill_rest(void *map, size_t bytes)
+{
+    if (map && bytes) madvise(map, bytes, MADV_DONTNEED);
 }

@@ -15,8 +15,10 @@ typedef struct tg_store_entry {
     const char *name;
     teng_desc desc;
     tg_store_kind kind;
-    void *data;  /* device memory, zeroed when it was added */
-    bool loaded; /* holds initial, loaded or trained values; false: the zeros it was born with */
+    void *data; /* device memory, zeroed when it was added; of one on disk: a map of the file */
+    bool on_disk;
+    uint64_t offset; /* in the file, of one on disk */
+    bool loaded;     /* holds initial, loaded or trained values; false: the zeros it was born with */
 } tg_store_entry;
 
 typedef struct tg_store tg_store;
@@ -29,10 +31,15 @@ teng_status tg_store_add(tg_store *store, tg_store_kind kind, const char *name, 
 tg_store_entry *tg_store_find(const tg_store *store, const char *name); /* NULL when absent */
 size_t tg_store_count(const tg_store *store);
 tg_store_entry *tg_store_at(const tg_store *store, size_t i); /* in the order they were added */
-/* The folder of a file for entries that shall not be in memory, which is made when it is first asked for;
- * NULL without a folder. Owned by the store. */
+/* The folder of a file for entries and values that shall not be in memory, which is made when it is first
+ * asked for; NULL without a folder. Owned by the store. */
 teng_status tg_store_spill_to(tg_store *store, const char *dir);
 teng_status tg_store_spill(tg_store *store, tg_spill **out);
-size_t tg_store_bytes(const tg_store *store, tg_store_kind kind);
+/* As add, of an entry that lies in that file. Its data may be used as memory while no step runs; rest then
+ * takes the pages that were touched out of memory again. */
+teng_status tg_store_add_on_disk(tg_store *store, tg_store_kind kind, const char *name, const teng_desc *desc,
+                                 tg_store_entry **out);
+void tg_store_rest(const tg_store_entry *entry);                  /* of one in memory: nothing */
+size_t tg_store_bytes(const tg_store *store, tg_store_kind kind); /* in memory */
 
 #endif

@@ -26,11 +26,13 @@ typedef struct bound_step {
     double begin, end; /* of that */
 } bound_step;
 
-typedef struct stream { /* of a value that lies in a file */
-    int index;          /* there */
+typedef struct stay { /* of a value that lies in a file else */
+    const char *what;
+    uint64_t offset; /* there */
+    size_t bytes;
     void *memory;
-    uint64_t read, written; /* tickets; 0: not asked */
-} stream;
+    uint64_t ticket; /* of what was asked for last */
+} stay;
 
 struct tg_exec {
     tg_comm *comm;   /* NULL: one rank alone */
@@ -38,8 +40,9 @@ struct tg_exec {
     size_t
         posted;  /* the last collective that was begun beside computation and not awaited; steps.len: none */
     size_t told; /* collectives of earlier steps are awaited and told to the probe */
-    tg_spill *spill;
-    stream *streams; /* as the plan has them */
+    tg_spill *spill; /* NULL: the plan moves nothing */
+    stay *stays;     /* as the plan has them */
+    size_t move;     /* the next of the plan's moves */
     const tg_plan *plan;
     tg_store *store;
     tg_exec_block *block, *slot; /* slot NULL: all lies in block */
@@ -87,13 +90,15 @@ static teng_status grow_block(tg_exec_block *b, size_t bytes)
     return TENG_OK;
 }
 
-static void *place(const tg_exec *e, const teng_tensor *v)
+/* Where v is at step k. */
+static void *place(const tg_exec *e, const teng_tensor *v, int k)
 {
     const tg_plan_value *at = &e->plan->values[v->id];
-    const bool kept = at->where == TG_AT_BLOCK && e->slot && e->plan->kept[at->buffer];
-    if (at->where == TG_AT_BLOCK)
-        return (char *)(kept ? e->slot : e->block)->base + e->plan->buffers.data[at->buffer].offset +
-               at->offset;
+    if (at->where == TG_AT_BLOCK) {
+        const int buffer = tg_plan_buffer(e->plan, v->id, k);
+        const bool kept = e->slot && e->plan->kept[buffer];
+        return (char *)(kept ? e->slot : e->block)->base + e->plan->buffers.data[buffer].offset + at->offset;
+    }
     if (at->where == TG_AT_STORE) return (char *)tg_store_find(e->store, at->name)->data + at->offset;
     return NULL;
 }
@@ -110,14 +115,15 @@ static void bind_places(tg_exec *e)
         b->args =
             (teng_kernel_args){.call = &step->call, .state = step->prepared.state, .in = in, .out = out};
         for (int i = 0; i < step->node->n_in; i++)
-            *in++ = place(e, step->node->in[i]);
+            *in++ = place(e, step->node->in[i], (int)k);
         for (int o = 0; o < step->node->n_out; o++)
-            *out++ = place(e, step->node->out[o]);
+            *out++ = place(e, step->node->out[o], (int)k);
         if (step->workspace_buffer >= 0)
             b->args.workspace = (char *)e->block->base + e->plan->buffers.data[step->workspace_buffer].offset;
     }
-    for (size_t i = 0; i < e->plan->streams.len; i++)
-        e->streams[i].memory = place(e, e->plan->graph->values.data[e->plan->streams.data[i].value]);
+    for (size_t i = 0; i < e->plan->stays.len; i++)
+        e->stays[i].memory =
+            (char *)e->block->base + e->plan->buffers.data[e->plan->stays.data[i].buffer].offset;
     e->generation = e->block->generation;
     if (e->slot) e->slot_generation = e->slot->generation;
 }
@@ -133,25 +139,38 @@ static teng_status add_stored(const tg_plan *plan, tg_store *store)
     for (size_t i = 0; i < plan->graph->values.len; i++) {
         const teng_tensor *v = plan->graph->values.data[i];
         if (v->kind != TG_VALUE_PARAM && v->kind != TG_VALUE_STATE) continue;
-        if (plan->values[i].where == TG_AT_BLOCK) continue; /* streamed */
         tg_store_entry *entry;
-        TG_TRY(tg_store_add(store, v->kind == TG_VALUE_PARAM ? TG_STORE_PARAM : TG_STORE_STATE, v->name,
-                            &v->desc, &entry));
+        TG_TRY((plan->values[i].where == TG_AT_BLOCK ? tg_store_add_on_disk : tg_store_add)(
+            store, v->kind == TG_VALUE_PARAM ? TG_STORE_PARAM : TG_STORE_STATE, v->name, &v->desc, &entry));
     }
     return TENG_OK;
 }
 
-static teng_status add_streams(tg_exec *e)
+/* Another plan may have made rooms larger since, and moved them. */
+static teng_status find_slots(tg_exec *e)
 {
-    const tg_plan *plan = e->plan;
-    if (plan->streams.len == 0) return TENG_OK;
-    TG_TRY(tg_store_spill(e->store, &e->spill));
-    if (!e->spill) return tg_fail(TENG_STATE, "the plan streams states, and the store has no file for them");
-    for (size_t i = 0; i < plan->streams.len; i++) {
-        const teng_tensor *v = plan->graph->values.data[plan->streams.data[i].value];
-        TG_TRY(tg_spill_add(e->spill, v->name, &v->desc, &e->streams[i].index));
+    for (size_t i = 0; i < e->plan->stays.len; i++) {
+        const int slot = e->plan->stays.data[i].slot;
+        stay *s = &e->stays[i];
+        if (slot >= 0) TG_TRY(tg_spill_slot(e->spill, slot, s->bytes, &s->offset));
     }
     return TENG_OK;
+}
+
+static teng_status add_stays(tg_exec *e)
+{
+    const tg_plan *plan = e->plan;
+    if (plan->stays.len == 0) return TENG_OK;
+    TG_TRY(tg_store_spill(e->store, &e->spill));
+    if (!e->spill) return tg_fail(TENG_STATE, "memory.offload needs a folder (offload.path)");
+    for (size_t i = 0; i < plan->stays.len; i++) {
+        const tg_plan_stay *p = &plan->stays.data[i];
+        const teng_tensor *v = plan->graph->values.data[p->value];
+        stay *s = &e->stays[i];
+        *s = (stay){.what = v->name ? v->name : v->node->scope, .bytes = tg_desc_bytes(&v->desc)};
+        if (p->slot < 0) s->offset = tg_store_find(e->store, v->name)->offset;
+    }
+    return find_slots(e);
 }
 
 /* Where each step stands, for the messages of ranks that wait for this one. */
@@ -200,8 +219,8 @@ teng_status tg_exec_create_slot(const tg_plan *plan, tg_store *store, tg_exec_bl
     e->steps = tg_calloc(plan->steps.len + 1, sizeof *e->steps);
     e->in = tg_calloc(n_in, sizeof *e->in);
     e->out = tg_calloc(n_out, sizeof *e->out);
-    e->streams = tg_calloc(plan->streams.len + 1, sizeof *e->streams);
-    teng_status status = e->steps && e->in && e->out && e->streams ? add_streams(e) : TENG_MEMORY;
+    e->stays = tg_calloc(plan->stays.len + 1, sizeof *e->stays);
+    teng_status status = e->steps && e->in && e->out && e->stays ? add_stays(e) : TENG_MEMORY;
     if (status == TENG_OK) status = add_texts(e);
     if (status != TENG_OK) {
         tg_exec_destroy(&e);
@@ -218,7 +237,7 @@ void tg_exec_destroy(tg_exec **exec)
     tg_free((*exec)->steps);
     tg_free((*exec)->in);
     tg_free((*exec)->out);
-    tg_free((*exec)->streams);
+    tg_free((*exec)->stays);
     tg_arena_destroy(&(*exec)->texts);
     tg_free(*exec);
     *exec = NULL;
@@ -236,7 +255,7 @@ teng_status tg_exec_feed(tg_exec *exec, const char *input, const void *data)
     if (!v || v->kind != TG_VALUE_INPUT)
         return tg_fail(TENG_INVALID, "the graph has no input named %s", input);
     bind_again(exec);
-    void *to = place(exec, v);
+    void *to = place(exec, v, 0);
     if (!to) return TENG_OK; /* nothing reads it */
     return tg_device_copy(exec->block->dev, NULL, TG_COPY_TO_DEVICE, to, data, tg_desc_bytes(&v->desc));
 }
@@ -246,43 +265,46 @@ void *tg_exec_at(tg_exec *exec, const char *name)
     const teng_tensor *v = tg_graph_output_find(exec->plan->graph, name);
     if (!v) v = tg_graph_find(exec->plan->graph, name);
     bind_again(exec);
-    return v ? place(exec, v) : NULL;
+    return v ? place(exec, v, 0) : NULL;
 }
 
-/* ---- streams: step k's are in the block when it runs; what was written behind is out before its place is
- * used again. Requests are served in order, so reading may be asked for where a write is under way. ---- */
-static teng_status before_step(tg_exec *e, size_t k)
+/* ---- stays: the plan's moves up to those of this kind at step k. Requests are served in order, so reading
+ * may be asked for where a write is under way. ---- */
+static teng_status move_until(tg_exec *e, size_t k, tg_move_kind kind)
 {
-    for (size_t i = 0; i < e->plan->streams.len; i++) {
-        const tg_plan_stream *p = &e->plan->streams.data[i];
-        stream *s = &e->streams[i];
-        if ((size_t)p->from > k) break; /* in the order of steps */
-        if (!s->read) s->read = tg_spill_read(e->spill, s->index, s->memory);
-        if ((size_t)p->step == k) TG_TRY(tg_spill_wait(e->spill, s->read));
-        if ((size_t)p->last < k && s->written) TG_TRY(tg_spill_wait(e->spill, s->written));
+    for (; e->move < e->plan->moves.len; e->move++) {
+        const tg_plan_move *m = &e->plan->moves.data[e->move];
+        stay *s = &e->stays[m->stay];
+        if ((size_t)m->step > k || ((size_t)m->step == k && m->kind > kind)) break;
+        if (m->kind == TG_MOVE_READ)
+            s->ticket = tg_spill_read(e->spill, s->what, s->offset, s->bytes, s->memory);
+        else if (m->kind == TG_MOVE_WRITE)
+            s->ticket = tg_spill_write(e->spill, s->what, s->offset, s->bytes, s->memory);
+        else
+            TG_TRY(tg_spill_wait(e->spill, s->ticket));
     }
     return TENG_OK;
 }
 
-static void after_step(tg_exec *e, size_t k)
+/* The first move of a run that begins at step k. */
+static size_t first_move(const tg_plan *plan, size_t k)
 {
-    for (size_t i = 0; i < e->plan->streams.len; i++)
-        if ((size_t)e->plan->streams.data[i].step == k)
-            e->streams[i].written = tg_spill_write(e->spill, e->streams[i].index, e->streams[i].memory);
+    size_t low = 0, high = plan->moves.len;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if ((size_t)plan->moves.data[middle].step < k)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
 /* Nothing is under way any more. */
-static teng_status end_streams(tg_exec *e, teng_status status)
+static teng_status end_moves(tg_exec *e, teng_status status)
 {
-    uint64_t last = 0;
-    for (size_t i = 0; i < e->plan->streams.len; i++) {
-        stream *s = &e->streams[i];
-        if (s->read > last) last = s->read;
-        if (s->written > last) last = s->written;
-        s->read = s->written = 0;
-    }
-    if (!last) return status;
-    const teng_status moved = tg_spill_wait(e->spill, last); /* the first error stays */
+    if (!e->spill) return status;
+    const teng_status moved = tg_spill_wait_all(e->spill); /* the first error stays */
     return status != TENG_OK ? status : moved;
 }
 
@@ -368,11 +390,10 @@ static teng_status run_step(tg_exec *e, size_t k)
     const bound_step *step = &e->steps[k];
     if (e->comm) TG_TRY(prepare_step(e, k));
     if (!step->run) return TENG_OK;
-    if (e->spill) TG_TRY(before_step(e, k));
+    if (e->spill) TG_TRY(move_until(e, k, TG_MOVE_ARRIVED));
     const teng_status status = start(e, k);
     if (status != TENG_OK) return failed(step, status);
-    if (e->spill) after_step(e, k);
-    return TENG_OK;
+    return e->spill ? move_until(e, k, TG_MOVE_WRITE) : TENG_OK;
 }
 
 static teng_status run_probed(tg_exec *e, size_t k)
@@ -386,29 +407,30 @@ static teng_status run_probed(tg_exec *e, size_t k)
     return TENG_OK;
 }
 
-static void begin_run(tg_exec *e, size_t first)
+static teng_status begin_run(tg_exec *e, size_t first)
 {
     bind_again(e);
     e->posted = e->plan->steps.len;
     e->told = first;
+    e->move = first_move(e->plan, first);
     for (size_t k = first; e->comm && k < e->plan->steps.len; k++)
         e->steps[k].ticket = 0;
+    return find_slots(e);
 }
 
 /* Nothing of the run is under way any more, whether it failed or not. */
 static teng_status end_run(tg_exec *e, teng_status status)
 {
-    const teng_status streams = end_streams(e, status);
+    const teng_status moved = end_moves(e, status);
     tg_comm_at(NULL);
     const teng_status awaited = e->comm ? await_all(e) : TENG_OK;
-    return streams != TENG_OK ? streams : awaited;
+    return moved != TENG_OK ? moved : awaited;
 }
 
 teng_status tg_exec_run(tg_exec *exec, tg_phase first, tg_phase last)
 {
     const size_t end = exec->plan->phase_begin[last + 1];
-    teng_status status = TENG_OK;
-    begin_run(exec, exec->plan->phase_begin[first]);
+    teng_status status = begin_run(exec, exec->plan->phase_begin[first]);
     for (size_t k = exec->plan->phase_begin[first]; k < end && status == TENG_OK; k++)
         if (exec->steps[k].run) status = exec->block->probe ? run_probed(exec, k) : run_step(exec, k);
     status = end_run(exec, status);
@@ -420,9 +442,8 @@ teng_status tg_exec_run_watched(tg_exec *exec, tg_phase first, tg_phase last, tg
                                 void *user, bool *stopped)
 {
     const size_t end = exec->plan->phase_begin[last + 1];
-    teng_status status = TENG_OK;
+    teng_status status = begin_run(exec, exec->plan->phase_begin[first]);
     *stopped = false;
-    begin_run(exec, exec->plan->phase_begin[first]);
     for (size_t k = exec->plan->phase_begin[first]; k < end && status == TENG_OK && !*stopped; k++) {
         const bound_step *step = &exec->steps[k];
         if (!step->run) continue;
@@ -441,5 +462,5 @@ teng_status tg_exec_fetch(tg_exec *exec, const char *output, void *data, size_t 
     if (bytes != tg_desc_bytes(&v->desc))
         return tg_fail(TENG_INVALID, "output %s has %zu bytes, %zu were asked for", output,
                        tg_desc_bytes(&v->desc), bytes);
-    return tg_device_copy(exec->block->dev, NULL, TG_COPY_TO_HOST, data, place(exec, v), bytes);
+    return tg_device_copy(exec->block->dev, NULL, TG_COPY_TO_HOST, data, place(exec, v, 0), bytes);
 }

@@ -156,59 +156,6 @@ static void find_lifetimes(builder *b)
         }
 }
 
-/* The step that alone uses a state, in the update phase; -1: there are others. By root id. */
-static void find_single_users(const builder *b, int *user)
-{
-    const tg_graph *g = b->plan->graph;
-    for (size_t i = 0; i < g->values.len; i++)
-        user[i] = -2; /* none yet */
-    for (size_t k = 0; k < g->nodes.len; k++) {
-        const tg_node *node = g->nodes.data[k];
-        for (int i = 0; i < node->n_in + node->n_out; i++) {
-            const teng_tensor *v = i < node->n_in ? node->in[i] : node->out[i - node->n_in];
-            int *u = &user[root_of(b, v->id)];
-            *u = node->phase == TG_UPDATE && (*u == -2 || *u == (int)k) ? (int)k : -1;
-        }
-    }
-    for (size_t i = 0; i < g->outputs.len; i++)
-        user[root_of(b, g->outputs.data[i].value->id)] = -1;
-}
-
-/* Streams in the order of their steps. Those of one step are read ahead from the step before that streams,
- * and written behind until the next one that does, so that three steps' worth are in the block at most. */
-static teng_status find_streams(builder *b)
-{
-    tg_plan *plan = b->plan;
-    const tg_graph *g = plan->graph;
-    if (!plan->options.offload) return TENG_OK;
-    int *user = tg_alloc((g->values.len + 1) * sizeof *user);
-    if (!user) return TENG_MEMORY;
-    find_single_users(b, user);
-    int before = (int)plan->phase_begin[TG_UPDATE];
-    teng_status status = TENG_OK;
-    for (size_t k = plan->phase_begin[TG_UPDATE]; k < g->nodes.len && status == TENG_OK; k++) {
-        const tg_node *node = g->nodes.data[k];
-        const size_t first = plan->streams.len;
-        for (int i = 0; i < node->n_in && status == TENG_OK; i++) {
-            const int id = node->in[i]->id;
-            if (node->in[i]->kind != TG_VALUE_STATE || user[id] != (int)k || b->streamed[id]) continue;
-            const tg_plan_stream s = {id, (int)k, before, (int)g->nodes.len - 1};
-            b->streamed[id] = true;
-            if (!tg_vec_push(&plan->streams, s)) status = TENG_MEMORY;
-        }
-        if (plan->streams.len == first) continue;
-        for (size_t i = 0; i < first; i++)
-            if (plan->streams.data[i].step == before) plan->streams.data[i].last = (int)k;
-        before = (int)k;
-    }
-    for (size_t i = 0; i < plan->streams.len; i++) {
-        b->first_use[plan->streams.data[i].value] = plan->streams.data[i].from;
-        b->last_use[plan->streams.data[i].value] = plan->streams.data[i].last;
-    }
-    tg_free(user);
-    return status;
-}
-
 /* Whether output o of step k may take over the buffer of input i: it dies here, has the same size, and no
  * other operand of the node lies in it under another shape. */
 static bool can_take_over(const builder *b, const tg_node *node, int k, int o, int i)
@@ -297,11 +244,12 @@ static teng_status place_root(builder *b, const teng_tensor *v)
     tg_plan *plan = b->plan;
     const int i = v->id;
     if (b->root[i] != i) return TENG_OK;
-    if (is_stored(v) && !b->streamed[i]) {
-        plan->values[i] = (tg_plan_value){TG_AT_STORE, -1, v->name, 0};
+    if (b->stays[i]) return tg_plan_place_stays(b, i);
+    if (is_stored(v)) {
+        plan->values[i] = (tg_plan_value){.where = TG_AT_STORE, .buffer = -1, .name = v->name};
     } else if (b->first_use[i] >= 0) {
         const tg_buffer buffer = {tg_desc_bytes(&v->desc), b->first_use[i], b->last_use[i], 0, i};
-        plan->values[i] = (tg_plan_value){TG_AT_BLOCK, (int)plan->buffers.len, NULL, 0};
+        plan->values[i] = (tg_plan_value){.where = TG_AT_BLOCK, .buffer = (int)plan->buffers.len};
         if (!tg_vec_push(&plan->buffers, buffer)) return TENG_MEMORY;
     }
     return TENG_OK;
@@ -374,9 +322,15 @@ static void count_memory(builder *b)
     const int backward = (int)plan->phase_begin[TG_BACKWARD], update = (int)plan->phase_begin[TG_UPDATE];
     for (size_t i = 0; i < g->values.len; i++) {
         const teng_tensor *v = g->values.data[i];
-        if (v->kind == TG_VALUE_PARAM) plan->memory.params += tg_desc_bytes(&v->desc);
-        if (v->kind == TG_VALUE_STATE)
-            *(b->streamed[i] ? &plan->memory.offloaded : &plan->memory.states) += tg_desc_bytes(&v->desc);
+        const size_t bytes = tg_desc_bytes(&v->desc);
+        if (b->stays[i])
+            plan->memory.offloaded[v->kind == TG_VALUE_STATE   ? 0
+                                   : v->kind == TG_VALUE_PARAM ? 1
+                                                               : 2] += bytes;
+        else if (v->kind == TG_VALUE_PARAM)
+            plan->memory.params += bytes;
+        else if (v->kind == TG_VALUE_STATE)
+            plan->memory.states += bytes;
     }
     for (size_t i = 0; i < plan->buffers.len; i++) {
         const tg_buffer *x = &plan->buffers.data[i];
@@ -390,6 +344,14 @@ size_t tg_plan_bytes(const tg_plan *plan)
 {
     return plan->memory.params + plan->memory.states + plan->memory.block +
            plan->memory.slot * (size_t)plan->options.slots;
+}
+
+size_t tg_plan_offloaded(const tg_plan *plan)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < TG_OFFLOAD_KINDS; i++)
+        bytes += plan->memory.offloaded[i];
+    return bytes;
 }
 
 static teng_status check_budget(const tg_plan *plan)
@@ -422,12 +384,13 @@ static teng_status build(builder *b)
     find_aliases(b);
     TG_TRY(check_updates(b));
     find_lifetimes(b);
-    TG_TRY(find_streams(b));
     take_over(b, true);
     if (!plan->options.no_overlap) TG_TRY(tg_plan_overlap(b));
     take_over(b, false);
     TG_TRY(choose_kernels(b));
+    TG_TRY(tg_plan_find_stays(b));
     TG_TRY(make_buffers(b));
+    TG_TRY(tg_plan_list_moves(plan));
     count_memory(b);
     return check_budget(plan);
 }
@@ -450,17 +413,16 @@ teng_status tg_plan_create(tg_graph *graph, const tg_plan_options *options, tg_p
                  .last_use = tg_alloc(n * sizeof(int)),
                  .first_use = tg_alloc(n * sizeof(int)),
                  .pinned = tg_calloc(n, sizeof(bool)),
-                 .streamed = tg_calloc(n, sizeof(bool)),
+                 .stays = tg_calloc(n, sizeof(int)),
                  .offset = tg_calloc(n, sizeof(size_t))};
     teng_status status = TENG_MEMORY;
-    if (plan->arena && plan->values && b.root && b.last_use && b.first_use && b.pinned && b.streamed &&
-        b.offset)
+    if (plan->arena && plan->values && b.root && b.last_use && b.first_use && b.pinned && b.stays && b.offset)
         status = build(&b);
     tg_free(b.root);
     tg_free(b.last_use);
     tg_free(b.first_use);
     tg_free(b.pinned);
-    tg_free(b.streamed);
+    tg_free(b.stays);
     tg_free(b.offset);
     if (status != TENG_OK) {
         tg_plan_destroy(&plan);
@@ -482,7 +444,8 @@ void tg_plan_destroy(tg_plan **plan)
     }
     tg_vec_free(&p->steps);
     tg_vec_free(&p->buffers);
-    tg_vec_free(&p->streams);
+    tg_vec_free(&p->stays);
+    tg_vec_free(&p->moves);
     tg_free(p->values);
     tg_arena_destroy(&p->arena);
     tg_graph_destroy(&p->graph);

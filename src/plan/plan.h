@@ -19,6 +19,7 @@ typedef struct tg_plan_value { /* by value id */
     int buffer;       /* AT_BLOCK: index into buffers */
     const char *name; /* AT_STORE */
     size_t offset;    /* of its first byte there: views of parts */
+    int stays; /* AT_BLOCK: 1 + the first of its stays, one behind the other; 0: in `buffer` throughout */
 } tg_plan_value;
 
 typedef struct tg_plan_step {
@@ -34,19 +35,42 @@ typedef struct tg_plan_step {
     int waits; /* the last collective that must be done before this step; -1: none */
 } tg_plan_step;
 
-/* A persistent value that lies in a file and is in the block only around the one step that updates it. */
-typedef struct tg_plan_stream {
-    int value;
-    int step; /* reads and updates it */
-    int from; /* from this step on it may be read ahead */
-    int last; /* until the end of this one it may be written behind */
-} tg_plan_stream;
+/* What may lie in a file while no step uses it. */
+typedef enum tg_offload {
+    TG_OFFLOAD_OPTIMIZER = 1,   /* its states, which only the update uses */
+    TG_OFFLOAD_PARAMETERS = 2,  /* in every plan that reads them */
+    TG_OFFLOAD_ACTIVATIONS = 4, /* what the forward phase leaves for the backward phase */
+    TG_OFFLOAD_KINDS = 3
+} tg_offload;
+
+/* A stay in the block of a value that lies in a file else, in a buffer of its own. */
+typedef struct tg_plan_stay {
+    int value; /* root */
+    int buffer;
+    int first, last; /* the steps that use it, in one run */
+    int from;        /* from this step on it may be read ahead */
+    int until;       /* until the end of this one it may be written behind */
+    bool read, write;
+    int slot; /* of a computed value: its room in the file; -1: its entry of the store is */
+} tg_plan_stay;
+typedef enum tg_move_kind { /* the first three before a step, in this order; the last behind it */
+                            TG_MOVE_GONE,    /* its writing must be over */
+                            TG_MOVE_READ,    /* reading begins */
+                            TG_MOVE_ARRIVED, /* reading must be over */
+                            TG_MOVE_WRITE,   /* writing begins */
+} tg_move_kind;
+typedef struct tg_plan_move {
+    int step;
+    tg_move_kind kind;
+    int due; /* of those that begin together the one that is needed first comes first */
+    int stay;
+} tg_plan_move;
 
 typedef struct tg_plan_options {
     const char *device; /* "cpu" */
     int isa;            /* TG_CPU_… limit */
     size_t budget;      /* bytes of store and block together; 0: none */
-    bool offload;       /* states that one step of the update phase alone uses are streamed from a file */
+    unsigned offload;   /* tg_offload: what lies in a file */
     int slots;          /* > 0: what one phase leaves for another lies apart, in a block for each of so many
                            micro-batches under way, which phases run by turns; 0: all in one block */
     bool no_inplace;    /* for tests: every value in a buffer of its own lifetime, without take-over */
@@ -56,8 +80,8 @@ typedef struct tg_plan_options {
 
 /* What the bytes of the block are for, at the moment of the peak. */
 typedef struct tg_plan_memory {
-    size_t params, states;    /* store */
-    size_t offloaded;         /* states that lie in a file */
+    size_t params, states;              /* store */
+    size_t offloaded[TG_OFFLOAD_KINDS]; /* bytes in a file: optimizer, parameters, activations */
     size_t block;             /* inputs, activations, gradients, workspace: what is allocated once */
     size_t slot;              /* one of options.slots blocks */
     size_t live_peak;         /* largest sum of live buffers: block / live_peak is what fragmentation costs */
@@ -69,10 +93,11 @@ typedef struct tg_plan {
     tg_graph *graph; /* owned */
     tg_arena *arena;
     TG_VEC(tg_plan_step) steps;
-    tg_plan_value *values;          /* by value id */
-    TG_VEC(tg_buffer) buffers;      /* offsets in the block */
-    bool *kept;                     /* by buffer: in the slot; NULL: none */
-    TG_VEC(tg_plan_stream) streams; /* by step */
+    tg_plan_value *values;      /* by value id */
+    TG_VEC(tg_buffer) buffers;  /* offsets in the block */
+    bool *kept;                 /* by buffer: in the slot; NULL: none */
+    TG_VEC(tg_plan_stay) stays; /* by value, then by step */
+    TG_VEC(tg_plan_move) moves; /* by step, then by kind */
     size_t phase_begin[TG_PHASE_COUNT + 1];
     tg_plan_memory memory;
     tg_plan_options options;
@@ -85,6 +110,16 @@ void tg_plan_destroy(tg_plan **plan);
 
 /* What the plan needs in all: parameters, states, block and slots. */
 size_t tg_plan_bytes(const tg_plan *plan);
+/* The buffer in which a value AT_BLOCK is at step k. */
+int tg_plan_buffer(const tg_plan *plan, int value, int k);
+size_t tg_plan_offloaded(const tg_plan *plan); /* of all kinds */
+/* Between memory and the file, in the run of forward and backward or in that of the update: bytes, and
+ * seconds of waiting for a disk of TG_PLAN_DISK_RATE by the forecast. */
+#define TG_PLAN_DISK_RATE 1e9
+typedef struct tg_plan_traffic {
+    double bytes, waits;
+} tg_plan_traffic;
+tg_plan_traffic tg_plan_traffic_of(const tg_plan *plan, bool update);
 /* Totals of the steps of one phase. */
 teng_cost tg_plan_cost(const tg_plan *plan, tg_phase phase);
 /* Roofline forecast of one step of the phase list in seconds; 0 when the machine's rates are not given. */

@@ -10,7 +10,7 @@ struct tg_plan_builder {
     int *last_use;  /* by root id */
     int *first_use; /* by root id: where it is written */
     bool *pinned;   /* by root id: input, output or stored: never taken over */
-    bool *streamed; /* by root id: a state that lies in a file */
+    int *stays;     /* by root id: 1 + its first stay, 0: it is in memory throughout */
     size_t *offset; /* by value id: where it begins in the root's buffer */
 };
 
@@ -23,5 +23,10 @@ static inline int tg_plan_root(const struct tg_plan_builder *b, int id)
 
 /* plan_overlap.c: which collectives run beside computation, and until when; holds their operands so long. */
 teng_status tg_plan_overlap(struct tg_plan_builder *b);
+/* plan_stays.c: which values lie in a file between uses, when they come and when they go. After lifetimes,
+ * take-over and costs are known. */
+teng_status tg_plan_find_stays(struct tg_plan_builder *b);
+teng_status tg_plan_place_stays(struct tg_plan_builder *b, int value); /* their buffers */
+teng_status tg_plan_list_moves(tg_plan *plan);
 
 #endif

@@ -28,7 +28,7 @@ static tg_memory_kind kind_of_stored(const teng_tensor *v)
 static tg_memory_kind kind_of_value(const teng_tensor *v, const bool *for_update)
 {
     const tg_node *node = v->node;
-    if (!node) return v->kind == TG_VALUE_STATE ? TG_MEMORY_OPTIMIZER : TG_MEMORY_INPUTS;
+    if (!node) return v->kind == TG_VALUE_INPUT ? TG_MEMORY_INPUTS : kind_of_stored(v);
     bool copy = node->n_in > 0;
     for (int i = 0; i < node->n_in; i++)
         copy = copy && node->in[i]->kind == TG_VALUE_PARAM;
@@ -102,17 +102,18 @@ static teng_status walk_begin(const tg_plan *plan, walk *w)
     return TENG_OK;
 }
 
-static void set_kind(walk *w, const teng_tensor *v)
+static void set_kind(walk *w, const teng_tensor *v, int k)
 {
     const tg_plan_value *at = &w->plan->values[v->id];
     if (at->where != TG_AT_BLOCK || v->node->op->traits & TENG_OP_VIEW || v->node->op->updates[v->index])
         return;
-    const size_t bytes = w->plan->buffers.data[at->buffer].bytes;
-    tg_memory_kind *kind = &w->kind[at->buffer];
-    if (w->live[at->buffer]) w->now.bytes[*kind] -= bytes;
+    const int buffer = tg_plan_buffer(w->plan, v->id, k);
+    const size_t bytes = w->plan->buffers.data[buffer].bytes;
+    tg_memory_kind *kind = &w->kind[buffer];
+    if (w->live[buffer]) w->now.bytes[*kind] -= bytes;
     *kind = kind_of_value(v, w->for_update);
-    w->written[at->buffer] = v->node;
-    if (w->live[at->buffer]) w->now.bytes[*kind] += bytes;
+    w->written[buffer] = v->node;
+    if (w->live[buffer]) w->now.bytes[*kind] += bytes;
 }
 
 /* Brings `now` to what is live while step k runs; k rises by one from call to call. */
@@ -131,7 +132,7 @@ static void walk_to(walk *w, int k)
     }
     const tg_node *node = plan->steps.data[k].node;
     for (int o = 0; o < node->n_out; o++)
-        set_kind(w, node->out[o]);
+        set_kind(w, node->out[o], k);
 }
 
 static size_t total(const tg_memory_use *use)

@@ -5,13 +5,14 @@
 #include "graph/op_table.h"
 #include "tensor/desc.h"
 
-static void print_place(const tg_plan *plan, const teng_tensor *v, tg_strbuf *out)
+static void print_place(const tg_plan *plan, const teng_tensor *v, size_t k, tg_strbuf *out)
 {
     const tg_plan_value *at = &plan->values[v->id];
     if (at->where == TG_AT_STORE)
         tg_strbuf_printf(out, at->offset ? "store:%s+%zu" : "store:%s", at->name, at->offset);
     else if (at->where == TG_AT_BLOCK)
-        tg_strbuf_printf(out, "+%zu", plan->buffers.data[at->buffer].offset + at->offset);
+        tg_strbuf_printf(out, "+%zu",
+                         plan->buffers.data[tg_plan_buffer(plan, v->id, (int)k)].offset + at->offset);
     else
         tg_strbuf_puts(out, "nowhere");
 }
@@ -29,12 +30,12 @@ static void print_step(const tg_plan *plan, size_t k, tg_strbuf *out)
     tg_strbuf_printf(out, " [%s]", step->kernel ? step->kernel->name : "view");
     for (int i = 0; i < node->n_in; i++) {
         tg_strbuf_puts(out, i ? ", " : " ");
-        print_place(plan, node->in[i], out);
+        print_place(plan, node->in[i], k, out);
     }
     tg_strbuf_puts(out, " ->");
     for (int o = 0; o < node->n_out; o++) {
         tg_strbuf_printf(out, " %s ", tg_desc_text(text, &node->out[o]->desc));
-        print_place(plan, node->out[o], out);
+        print_place(plan, node->out[o], k, out);
     }
     if (step->inplace_of >= 0) tg_strbuf_printf(out, " (in place of input %d)", step->inplace_of);
     if (step->workspace_buffer >= 0)
@@ -64,8 +65,9 @@ void tg_plan_print_memory(const tg_plan *plan, tg_strbuf *out)
     char a[32], b[32];
     tg_strbuf_printf(out, "parameters            %s\n", tg_format_bytes(a, (double)m->params));
     tg_strbuf_printf(out, "optimizer and states  %s\n", tg_format_bytes(a, (double)m->states));
-    if (m->offloaded)
-        tg_strbuf_printf(out, "states on disk        %s\n", tg_format_bytes(a, (double)m->offloaded));
+    if (tg_plan_offloaded(plan))
+        tg_strbuf_printf(out, "on disk               %s\n",
+                         tg_format_bytes(a, (double)tg_plan_offloaded(plan)));
     tg_strbuf_printf(out, "activation block      %s (live at its peak: %s, at step %d)\n",
                      tg_format_bytes(a, (double)m->block), tg_format_bytes(b, (double)m->live_peak),
                      m->peak_step);
@@ -94,7 +96,7 @@ static json_t *step_json(const tg_plan *plan, size_t k)
     json_t *places = json_array();
     for (int o = 0; o < step->node->n_out; o++) {
         tg_strbuf place = {0};
-        print_place(plan, step->node->out[o], &place);
+        print_place(plan, step->node->out[o], k, &place);
         json_array_append_new(places, json_string(tg_strbuf_str(&place)));
         tg_strbuf_free(&place);
     }
@@ -120,11 +122,11 @@ json_t *tg_plan_json(const tg_plan *plan)
                                                  "bytes", (json_int_t)x->bytes, "first", x->first, "last",
                                                  x->last, "value", x->value));
     }
-    return json_pack("{s:s, s:{s:I, s:I, s:I, s:I, s:I, s:I, s:i}, s:f, s:o, s:o}", "instruction_set",
+    return json_pack("{s:s, s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i}, s:f, s:o, s:o}", "instruction_set",
                      tg_cpu_isa_name(plan->options.isa), "memory", "params_bytes", (json_int_t)m->params,
                      "states_bytes", (json_int_t)m->states, "block_bytes", (json_int_t)m->block,
                      "live_peak_bytes", (json_int_t)m->live_peak, "kept_for_backward_bytes",
                      (json_int_t)m->kept_for_backward, "peak_bytes", (json_int_t)(tg_plan_bytes(plan)),
-                     "peak_step", m->peak_step, "planning_seconds", plan->seconds, "steps", steps, "buffers",
-                     buffers);
+                     "offloaded_bytes", (json_int_t)tg_plan_offloaded(plan), "peak_step", m->peak_step,
+                     "planning_seconds", plan->seconds, "steps", steps, "buffers", buffers);
 }

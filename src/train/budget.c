@@ -73,6 +73,22 @@ static int64_t pieces_that_fit(const tg_config *cfg, const tg_step *step, tg_cfg
     return 0;
 }
 
+/* Whether all that can lie on disk is enough. */
+static void say_offload(const tg_config *cfg, const tg_step *like, tg_strbuf *out)
+{
+    char a[32];
+    tg_step all = *like;
+    all.options.offload = TG_OFFLOAD_OPTIMIZER | TG_OFFLOAD_PARAMETERS | TG_OFFLOAD_ACTIVATIONS;
+    if (like->options.offload == all.options.offload || like->options.parallel) return;
+    const size_t bytes = bytes_of_cut(cfg, &all, cfg->train.micro_batches,
+                                      cfg->memory.recompute == TG_CFG_RECOMPUTE_AUTO ? TG_CFG_RECOMPUTE_FULL
+                                                                                     : cfg->memory.recompute);
+    if (bytes && bytes <= cfg->memory.budget)
+        tg_strbuf_printf(out,
+                         "; memory.offload=auto would fit: with all that can lie on disk there it needs %s",
+                         tg_format_bytes(a, (double)bytes));
+}
+
 /* Adds to the pending error, which says by how much the budget is exceeded. */
 static teng_status say_what_fits(const tg_config *cfg, const tg_step *step)
 {
@@ -83,6 +99,7 @@ static teng_status say_what_fits(const tg_config *cfg, const tg_step *step)
     char a[32], b[32];
     size_t bytes, bytes_full = 0;
     tg_strbuf more = {0};
+    say_offload(cfg, step, &more);
     if (!full) {
         bytes_full = bytes_of_cut(cfg, step, cfg->train.micro_batches, TG_CFG_RECOMPUTE_FULL);
         if (bytes_full && bytes_full <= cfg->memory.budget)
@@ -128,9 +145,16 @@ static teng_status check_evaluation(const tg_config *cfg, tg_step *step, const t
         tg_format_bytes(c, (double)block));
 }
 
+bool tg_run_plan_fits(const tg_config *cfg, tg_step *step, const tg_plan **out)
+{
+    *out = NULL;
+    return plan_cut(cfg, step, cfg->train.micro_batches, true, out) == TENG_OK && *out &&
+           check_evaluation(cfg, step, *out) == TENG_OK;
+}
+
 teng_status tg_run_plan_micro_batch(const tg_config *cfg, tg_step *step, const tg_plan **out)
 {
-    if (cfg->memory.recompute != TG_CFG_RECOMPUTE_NONE) tg_step_measure_rates(step);
+    if (cfg->memory.recompute != TG_CFG_RECOMPUTE_NONE || step->options.offload) tg_step_measure_rates(step);
     if (step->options.pynative && cfg->memory.budget)
         tg_warn("memory.budget is not checked: pynative mode plans nothing");
     teng_status status = plan_cut(cfg, step, cfg->train.micro_batches, true, out);

@@ -20,6 +20,12 @@ typedef struct tg_core_cut {        /* one micro-batch of a batch */
     int64_t tokens; /* of all ranks */
 } cut;
 
+teng_status tg_core_add_param(tg_core *core, const char *name, const teng_desc *desc, tg_store_entry **out)
+{
+    return (core->options.offload & TG_OFFLOAD_PARAMETERS ? tg_store_add_on_disk : tg_store_add)(
+        core->store, TG_STORE_PARAM, name, desc, out);
+}
+
 /* Memory for every parameter; initial values or a file's come later. */
 static teng_status add_params(tg_core *c)
 {
@@ -28,7 +34,7 @@ static teng_status add_params(tg_core *c)
     TG_TRY(tg_nn_params(c->cell, &params, &n));
     for (size_t i = 0; i < n; i++) {
         tg_store_entry *entry;
-        TG_TRY(tg_store_add(c->store, TG_STORE_PARAM, params[i].name, &params[i].desc, &entry));
+        TG_TRY(tg_core_add_param(c, params[i].name, &params[i].desc, &entry));
     }
     return TENG_OK;
 }
@@ -52,7 +58,7 @@ teng_status tg_core_create(teng_cell *cell, const char *device, int threads, con
     teng_status status = c->cuts && c->feeds ? tg_device_open(device, threads, &c->dev) : TENG_MEMORY;
     if (status == TENG_OK) {
         c->store = tg_store_create(c->dev);
-        if (c->store && c->options.offload != TG_CFG_OFFLOAD_NONE && c->options.offload_path)
+        if (c->store && c->options.offload && c->options.offload_path)
             status = tg_store_spill_to(c->store, c->options.offload_path);
     }
     if (status == TENG_OK) {

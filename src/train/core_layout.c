@@ -47,7 +47,7 @@ teng_status tg_core_lay_out(tg_core *core, const tg_step_feed *shapes)
         tg_store_entry *entry;
         if (!tg_core_find_place(core, params[i].name, &params[i].desc, &place)) continue;
         const teng_desc local = tg_box_desc(&place.box, &place.whole);
-        TG_TRY(tg_store_add(core->store, TG_STORE_PARAM, params[i].name, &local, &entry));
+        TG_TRY(tg_core_add_param(core, params[i].name, &local, &entry));
     }
     return TENG_OK;
 }
@@ -120,6 +120,7 @@ teng_status tg_core_same_copies(const tg_core *core, const char *when)
         copies[n++] = (tg_team_copy){.name = e->name,
                                      .box = hash_box(&place.box),
                                      .bits = tg_hash64(e->data, tg_desc_bytes(&e->desc), 0)};
+        tg_store_rest(e);
     }
     teng_status status = tg_team_agree(core->team, copies ? TENG_OK : TENG_MEMORY);
     if (status == TENG_OK) status = tg_team_same_copies(core->team, copies, n, when);

@@ -38,6 +38,7 @@ teng_status tg_core_init(tg_core *core, uint64_t seed)
         tg_core_place place;
         if (!tg_core_param(core, &params[i], &e, &place) || e->loaded) continue;
         TG_TRY(init_param(core, &params[i], seed, e, &place));
+        tg_store_rest(e);
         e->loaded = true;
     }
     return TENG_OK;
@@ -64,32 +65,37 @@ static void add_item(const tg_core *core, tg_ckpt_item item, tg_ckpt_part *parts
     items[(*n)++] = item;
 }
 
+/* Through the file's thread, which says what is wrong with a disk. */
+static teng_status fetch_from_disk(void *user, const tg_ckpt_item *item, void *to)
+{
+    tg_store *store = user;
+    tg_spill *spill;
+    const tg_store_entry *e = tg_store_find(store, item->name);
+    TG_TRY(tg_store_spill(store, &spill));
+    return tg_spill_wait(spill, tg_spill_read(spill, e->name, e->offset, tg_desc_bytes(&e->desc), to));
+}
+
 teng_status tg_core_items(const tg_core *core, tg_ckpt_item **items, size_t *n)
 {
-    const size_t count = tg_store_count(core->store);
+    const size_t count = tg_store_count(core->store), most = count + 1;
     tg_spill *spill = NULL;
-    const unsigned char *base = NULL;
-    if (core->options.offload != TG_CFG_OFFLOAD_NONE) TG_TRY(tg_store_spill(core->store, &spill));
-    if (spill) TG_TRY(tg_spill_map(spill, &base));
-    const int spilled = spill ? tg_spill_count(spill) : 0;
-    const size_t most = count + (size_t)spilled + 1;
+    if (core->options.offload) TG_TRY(tg_store_spill(core->store, &spill));
+    if (spill) TG_TRY(tg_spill_wait_all(spill)); /* after a failure nothing is saved */
     /* One piece of memory: the caller frees it as one. */
     tg_ckpt_item *out = tg_calloc(most, sizeof(tg_ckpt_item) + (core->layout ? sizeof(tg_ckpt_part) : 0));
     if (!out) return TENG_MEMORY;
     tg_ckpt_part *parts = (tg_ckpt_part *)(void *)(out + most);
     *n = 0;
-    for (int i = 0; i < spilled; i++) {
-        const tg_spill_entry *e = tg_spill_at(spill, i);
-        const tg_ckpt_item item = {
-            .name = e->name, .desc = e->desc, .data = base + e->offset, .group = "optimizer"};
-        add_item(core, item, parts, out, n);
-    }
     for (size_t i = 0; i < count; i++) {
         const tg_store_entry *e = tg_store_at(core->store, i);
-        const tg_ckpt_item item = {.name = e->name,
-                                   .desc = e->desc,
-                                   .data = e->data,
-                                   .group = e->kind == TG_STORE_PARAM ? "model" : "optimizer"};
+        tg_ckpt_item item = {.name = e->name,
+                             .desc = e->desc,
+                             .data = e->on_disk ? NULL : e->data,
+                             .group = e->kind == TG_STORE_PARAM ? "model" : "optimizer"};
+        if (e->on_disk) {
+            item.fetch = fetch_from_disk;
+            item.user = core->store;
+        }
         if (is_saved(e)) add_item(core, item, parts, out, n);
     }
     *items = out;
@@ -116,27 +122,6 @@ teng_status tg_core_submit(const tg_core *core, tg_ckpt_writer *writer, json_t *
     if (status == TENG_OK && last) tg_ckpt_writer_write(writer, core->done, items, n, state);
     if (status == TENG_OK && !last) status = tg_ckpt_writer_submit(writer, core->done, items, n, state);
     tg_free(items);
-    tg_spill *spill = NULL;
-    if (core->options.offload != TG_CFG_OFFLOAD_NONE && tg_store_spill(core->store, &spill) == TENG_OK &&
-        spill)
-        tg_spill_unmap(spill);
-    return status;
-}
-
-static teng_status restore_to_disk(tg_core *core, const tg_st_tensor *t, const teng_desc *local,
-                                   const tg_core_place *place)
-{
-    tg_spill *spill;
-    int index;
-    TG_TRY(tg_store_spill(core->store, &spill));
-    if (!spill) return tg_fail(TENG_STATE, "memory.offload needs a folder");
-    TG_TRY(tg_spill_add(spill, t->name, local, &index));
-    void *copy =
-        tg_alloc_aligned(tg_desc_bytes(local)); /* the thread must not meet a fault of the mapped file */
-    if (!copy) return TENG_MEMORY;
-    teng_status status = tg_core_read_box(core, t, &place->whole, &place->box, copy);
-    if (status == TENG_OK) status = tg_spill_wait(spill, tg_spill_write(spill, index, copy));
-    tg_free_aligned(copy);
     return status;
 }
 
@@ -151,12 +136,10 @@ static teng_status restore_optimizer(tg_core *core, const tg_ckpt *ck)
         tg_core_place place;
         if (!tg_core_find_place(core, t->name, &t->desc, &place)) continue;
         const teng_desc local = tg_box_desc(&place.box, &place.whole);
-        if (core->options.offload == TG_CFG_OFFLOAD_OPTIMIZER) {
-            TG_TRY(restore_to_disk(core, t, &local, &place));
-            continue;
-        }
-        TG_TRY(tg_store_add(core->store, TG_STORE_STATE, t->name, &local, &e));
+        TG_TRY((core->options.offload & TG_OFFLOAD_OPTIMIZER ? tg_store_add_on_disk : tg_store_add)(
+            core->store, TG_STORE_STATE, t->name, &local, &e));
         TG_TRY(tg_core_read_box(core, t, &place.whole, &place.box, e->data));
+        tg_store_rest(e);
         e->loaded = true;
     }
     return TENG_OK;
@@ -174,6 +157,7 @@ static teng_status restore_params(tg_core *core, const tg_ckpt *ck)
         const tg_st_tensor *t = tg_ckpt_find(ck, "model", e->name);
         if (!t) return tg_fail(TENG_FORMAT, "checkpoint %s holds no parameter %s", tg_ckpt_path(ck), e->name);
         TG_TRY(tg_core_read_box(core, t, &place.whole, &place.box, e->data));
+        tg_store_rest(e);
         e->loaded = true;
     }
     return TENG_OK;

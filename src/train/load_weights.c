@@ -225,6 +225,7 @@ static teng_status copy(matching *m)
             TG_TRY(tg_core_read_box(m->core, p->tensor, &p->want, &part, to));
         else
             TG_TRY(copy_common(m, p, e, &at));
+        tg_store_rest(e);
         e->loaded = true;
     }
     return TENG_OK;

@@ -109,7 +109,7 @@ static tg_step_options step_options(const teng_model_options *o, const char *con
         .passes = passes,
         .n_passes = (size_t)o->n_passes,
         .memory_budget = o->memory_budget,
-        .offload = o->offload_optimizer ? TG_CFG_OFFLOAD_OPTIMIZER : TG_CFG_OFFLOAD_NONE,
+        .offload = o->offload_optimizer ? TG_OFFLOAD_OPTIMIZER : 0,
         .offload_path = o->offload_optimizer,
         .recompute = (tg_cfg_recompute)o->recompute,
         .recompute_layers = o->recompute_layers,

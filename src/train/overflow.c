@@ -89,7 +89,9 @@ static bool in_parameters(const tg_step *s, tg_overflow *out)
 {
     for (size_t i = 0; i < s->n_params; i++) {
         const tg_store_entry *e = tg_store_find(s->store, s->params[i].name);
-        if (e && describe("before the step", e->name, &e->desc, e->data, out)) return true; /* order 0 */
+        const bool bad = e && describe("before the step", e->name, &e->desc, e->data, out);
+        if (e) tg_store_rest(e);
+        if (bad) return true; /* order 0 */
     }
     return false;
 }

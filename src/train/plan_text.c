@@ -21,8 +21,9 @@ static beside beside_plan(const tg_config *cfg, const tg_plan *plan)
 {
     beside b = {0};
     const bool often = cfg->checkpoint.every > 0 || cfg->checkpoint.seconds > 0;
-    for (size_t i = 0;
-         i < plan->graph->values.len && cfg->checkpoint.async && often && !plan->memory.offloaded; i++) {
+    for (size_t i = 0; i < plan->graph->values.len && cfg->checkpoint.async && often &&
+                       !(plan->options.offload & ~(unsigned)TG_OFFLOAD_ACTIVATIONS);
+         i++) {
         const teng_tensor *v = plan->graph->values.data[i];
         if (v->kind == TG_VALUE_PARAM || (v->kind == TG_VALUE_STATE && strncmp(v->name, "grad.", 5) != 0))
             b.checkpoint += tg_desc_bytes(&v->desc);
@@ -32,8 +33,20 @@ static beside beside_plan(const tg_config *cfg, const tg_plan *plan)
     return b;
 }
 
+static void print_on_disk(const tg_config *cfg, const tg_plan *plan, tg_strbuf *out)
+{
+    char a[32], b[32];
+    const tg_plan_traffic traffic = tg_run_traffic(cfg, plan);
+    tg_strbuf_puts(out, "on disk               ");
+    tg_run_offload_text(plan->options.offload, out);
+    tg_strbuf_printf(out, ": %s; %s read and written in a step",
+                     tg_format_bytes(a, (double)tg_plan_offloaded(plan)), tg_format_bytes(b, traffic.bytes));
+    tg_strbuf_printf(out, ", %.1f ms of waiting for a disk of %.0f GB/s\n", traffic.waits * 1e3,
+                     TG_PLAN_DISK_RATE * 1e-9);
+}
+
 static teng_status print_summary(const tg_config *cfg, const tg_lm_info *info, const tg_step *step,
-                                 const tg_plan *plan, tg_strbuf *out)
+                                 const tg_plan *plan, double seconds_to_plan, tg_strbuf *out)
 {
     char a[32], b[32];
     const double per_token = tg_lm_flops_per_token(info, cfg->train.seq_len);
@@ -46,26 +59,23 @@ static teng_status print_summary(const tg_config *cfg, const tg_lm_info *info, c
         out, "step                  %lld sequences of %lld = %.0f tokens in %lld micro-batches, %sFLOP\n",
         (long long)cfg->train.batch_size, (long long)cfg->train.seq_len, tokens,
         (long long)cfg->train.micro_batches, tg_format_count(a, per_token * tokens));
-    const double k = (double)cfg->train.micro_batches;
-    const double seconds = k * (tg_plan_forecast(plan, TG_FORWARD) + tg_plan_forecast(plan, TG_BACKWARD)) +
-                           tg_plan_forecast(plan, TG_UPDATE);
+    const double seconds = tg_run_forecast_seconds(cfg, plan);
     if (seconds > 0)
         tg_strbuf_printf(out,
                          "forecast              %.1f ms a step, %.0f tokens/s (roofline of this machine)\n",
                          seconds * 1e3, tokens / seconds);
     tg_strbuf_printf(out, "instruction set       %s\n", tg_cpu_isa_name(plan->options.isa));
-    tg_strbuf_printf(out, "graph                 %zu nodes, %zu steps; planned in %.1f ms\n",
-                     plan->graph->nodes.len, plan->steps.len, plan->seconds * 1e3);
+    tg_strbuf_printf(
+        out,
+        "graph                 %zu nodes, %zu steps; traced, differentiated, rewritten and planned in "
+        "%.1f ms, planning %.1f ms of it\n",
+        plan->graph->nodes.len, plan->steps.len, seconds_to_plan * 1e3, plan->seconds * 1e3);
     const tg_plan_memory *m = &plan->memory;
     tg_strbuf_printf(out, "memory                parameters %s, optimizer %s,",
                      tg_format_bytes(a, (double)m->params), tg_format_bytes(b, (double)m->states));
     tg_strbuf_printf(out, " activation block %s; peak %s (%zu bytes)\n", tg_format_bytes(a, (double)m->block),
                      tg_format_bytes(b, (double)(tg_plan_bytes(plan))), tg_plan_bytes(plan));
-    if (m->offloaded)
-        tg_strbuf_printf(
-            out,
-            "on disk               %s of optimizer states (memory.offload), read and written once a step\n",
-            tg_format_bytes(a, (double)m->offloaded));
+    if (tg_plan_offloaded(plan)) print_on_disk(cfg, plan, out);
     const beside more = beside_plan(cfg, plan);
     tg_strbuf_printf(out, "beside the plan       batches read ahead %s",
                      tg_format_bytes(a, (double)more.batches));
@@ -157,9 +167,11 @@ static teng_status print(const tg_config *cfg, const tg_lm_info *info, tg_step *
 {
     const tg_plan *plan;
     if (strcmp(what, "schedule-svg") == 0) return print_pipeline(cfg, step, true, out);
+    const double begin = tg_clock_seconds();
     TG_TRY(tg_run_plan_micro_batch(cfg, step, &plan));
+    const double seconds = tg_clock_seconds() - begin;
     if (strcmp(what, "summary") == 0) {
-        TG_TRY(print_summary(cfg, info, step, plan, out));
+        TG_TRY(print_summary(cfg, info, step, plan, seconds, out));
         print_rank(cfg, tg_step_parallel(step, plan), plan, out);
         return print_pipeline(cfg, step, false, out);
     }
@@ -226,6 +238,7 @@ teng_status tg_run_plan_text(const tg_config *cfg, int64_t rank, const char *wha
         options.flops_per_s = tg_step_peak_flops(&options, &peak);
         options.bytes_per_s = peak.bandwidth_gb_s * 1e9;
     }
+    if (status == TENG_OK) status = tg_run_choose_offload(cfg, lm, dev, &options);
     if (status == TENG_OK) {
         store = tg_store_create(dev);
         status = store ? tg_step_create(lm, store, &options, &step) : TENG_MEMORY;

@@ -11,8 +11,8 @@
 
 teng_status tg_step_check_recompute(const tg_step_options *o)
 {
-    if (o->offload != TG_CFG_OFFLOAD_NONE && o->pynative)
-        return tg_fail(TENG_INVALID, "memory.offload streams states as the plan says, and pynative has no "
+    if (o->offload && o->pynative)
+        return tg_fail(TENG_INVALID, "memory.offload moves values as the plan says, and pynative has no "
                                      "plan: use context.mode=graph, "
                                      "whose numbers are the same, or memory.offload=none");
     if (o->recompute == TG_CFG_RECOMPUTE_NONE) {

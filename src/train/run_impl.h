@@ -88,6 +88,19 @@ teng_status tg_run_open_model(const tg_config *cfg, const tg_tokenizer *tokenize
 tg_step_options tg_run_step_options(const tg_config *cfg);
 /* parallel.* for one rank of a mesh. */
 void tg_run_parallel_options(const tg_config *cfg, const tg_mesh *mesh, int rank, tg_parallel_options *out);
+/* memory.offload (offload_fit.c) as tg_offload bits, `auto` as none; as its words. choose: sets what auto
+ * comes to for this model; with other words nothing. */
+bool tg_run_offload_is_auto(const tg_config *cfg);
+unsigned tg_run_offload(const tg_config *cfg);
+void tg_run_offload_text(unsigned mask, tg_strbuf *out);
+teng_status tg_run_choose_offload(const tg_config *cfg, teng_cell *lm, tg_device *dev,
+                                  tg_step_options *options);
+/* Training and evaluation of the configuration stay within memory.budget. */
+bool tg_run_plan_fits(const tg_config *cfg, tg_step *step, const tg_plan **out);
+/* Of a step of all its micro-batches. */
+tg_plan_traffic tg_run_traffic(const tg_config *cfg, const tg_plan *plan);
+/* Of a step: computing, and waiting for a disk of a nominal rate; 0 without rates. */
+double tg_run_forecast_seconds(const tg_config *cfg, const tg_plan *plan);
 /* The plan of one micro-batch (NULL in pynative). Over memory.budget: an error that says what would fit. */
 teng_status tg_run_plan_micro_batch(const tg_config *cfg, tg_step *step, const tg_plan **out);
 /* context.cpu_isa, context.plugins. */

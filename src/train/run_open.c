@@ -129,7 +129,7 @@ tg_step_options tg_run_step_options(const tg_config *cfg)
         .passes = cfg->graph.passes.items,
         .n_passes = cfg->graph.passes.count,
         .memory_budget = cfg->memory.budget,
-        .offload = cfg->memory.offload,
+        .offload = tg_run_offload(cfg),
         .offload_path = cfg->offload.path ? cfg->offload.path : cfg->run.dir,
         .recompute = cfg->memory.recompute,
         .recompute_layers = cfg->memory.recompute_layers.items,
@@ -217,6 +217,16 @@ static teng_status open_data(tg_run *run)
     return run->no_val ? TENG_OK : TENG_MEMORY;
 }
 
+/* Before the core is made, which holds parameters from the beginning. */
+static teng_status choose_offload(const tg_run *run, tg_step_options *options)
+{
+    tg_device *dev;
+    TG_TRY(tg_device_open(run->cfg->context.device, (int)run->cfg->context.threads, &dev));
+    const teng_status status = tg_run_choose_offload(run->cfg, run->lm, dev, options);
+    tg_device_close(&dev);
+    return status;
+}
+
 static teng_status open_core(tg_run *run)
 {
     const tg_config *cfg = run->cfg;
@@ -232,6 +242,7 @@ static teng_status open_core(tg_run *run)
         tg_run_parallel_options(cfg, &run->team->mesh, run->team->rank, &run->split);
         options.parallel = &run->split;
     }
+    if (tg_run_offload_is_auto(cfg)) TG_TRY(choose_offload(run, &options));
     TG_TRY(tg_core_create(run->lm, cfg->context.device, (int)cfg->context.threads, &options, run->team,
                           &run->core));
     return open_data(run);
@@ -353,10 +364,10 @@ static teng_status open_writers(tg_run *run)
     teng_status status = metrics && root ? TENG_OK : TENG_MEMORY;
     if (status == TENG_OK && tg_team_is_first(run->team)) status = tg_metrics_open(metrics, &run->metrics);
     if (status == TENG_OK)
-        status =
-            tg_saver_create(root, (int)run->cfg->checkpoint.keep_max,
-                            run->cfg->checkpoint.async && run->cfg->memory.offload == TG_CFG_OFFLOAD_NONE,
-                            run->team, &run->saver);
+        status = tg_saver_create(root, (int)run->cfg->checkpoint.keep_max,
+                                 run->cfg->checkpoint.async &&
+                                     !(run->core->options.offload & ~(unsigned)TG_OFFLOAD_ACTIVATIONS),
+                                 run->team, &run->saver);
     tg_free(metrics);
     tg_free(root);
     run->saved_step = -1;

@@ -217,7 +217,7 @@ teng_status tg_step_make_plan(tg_step *s, const tg_step_feed *shapes, tg_step_ki
                                      .isa = s->isa,
                                      .budget =
                                          kind == TG_STEP_TRAIN && !again->any_size ? o->memory_budget : 0,
-                                     .offload = o->offload == TG_CFG_OFFLOAD_OPTIMIZER,
+                                     .offload = o->offload,
                                      .flops_per_s = o->flops_per_s,
                                      .bytes_per_s = o->bytes_per_s};
     return tg_plan_create(g, &options, out);

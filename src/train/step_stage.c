@@ -121,7 +121,7 @@ static tg_plan_options plan_options(const tg_step *s, int slots, bool offload)
 {
     return (tg_plan_options){.device = tg_store_device(s->store)->info.kind,
                              .isa = s->isa,
-                             .offload = offload && s->options.offload == TG_CFG_OFFLOAD_OPTIMIZER,
+                             .offload = offload ? s->options.offload : 0,
                              .slots = slots,
                              .flops_per_s = s->options.flops_per_s,
                              .bytes_per_s = s->options.bytes_per_s};

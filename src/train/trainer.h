@@ -32,7 +32,7 @@ typedef struct tg_step_options {
     tg_cfg_recompute recompute;
     const char *const *recompute_layers; /* as memory.recompute_layers */
     size_t n_recompute_layers;
-    tg_cfg_offload offload;
+    unsigned offload;         /* tg_offload */
     const char *offload_path; /* folder; borrowed until the step is destroyed */
     uint64_t seed;
     double flops_per_s, bytes_per_s; /* of this machine, for the plan's forecast; 0: none */

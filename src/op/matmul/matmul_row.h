@@ -12,7 +12,10 @@
 #include "tensor/desc.h"
 
 #define TG_ROW_UNROLL 4
-#define TG_ROW_BLOCK 65536 /* elements of b in one piece of work */
+#define TG_ROW_PIECES                                                                                        \
+    8 /* at least, of a large b: as much work for each of a few threads, few sums to add                     \
+       */
+#define TG_ROW_BLOCK 524288 /* elements of b in one piece, at most */
 
 /* Elements i … of row `row` (counted in elements) of b, and the same place of the rows that come next into
  * the cache: a core waits for memory otherwise, since the prefetcher stops at the end of a row. */
@@ -24,10 +27,11 @@ TG_INLINE tg_vf tg_row_load(teng_dtype W, const void *b, int64_t row, int64_t ah
 }
 
 /* Whole rows of b in a piece; a multiple of TG_ROW_UNROLL. */
-TG_INLINE int64_t tg_row_step(int64_t cols)
+TG_INLINE int64_t tg_row_step(int64_t rows, int64_t cols)
 {
-    const int64_t rows = TG_ROW_BLOCK / (cols > 0 ? cols : 1) / TG_ROW_UNROLL * TG_ROW_UNROLL;
-    return rows > TG_ROW_UNROLL ? rows : TG_ROW_UNROLL;
+    const int64_t most = TG_ROW_BLOCK / (cols > 0 ? cols : 1), even = tg_blocks(rows, TG_ROW_PIECES);
+    const int64_t step = tg_blocks(most < even ? most : even, TG_ROW_UNROLL) * TG_ROW_UNROLL;
+    return step > TG_ROW_UNROLL ? step : TG_ROW_UNROLL;
 }
 
 static inline const char *tg_row_accept(const teng_op_call *call)
@@ -112,7 +116,7 @@ TG_INLINE void tg_row_join(teng_dtype T, const teng_kernel_args *args, const flo
 static inline teng_status tg_row_prepare(const teng_op_call *call, teng_prepared *out)
 {
     const tg_matmul_sizes z = tg_matmul_sizes_of(call);
-    const int64_t pieces = tg_blocks(z.k, tg_row_step(z.n)), step = tg_blocks(z.n, TG_LANES) * TG_LANES;
+    const int64_t pieces = tg_blocks(z.k, tg_row_step(z.k, z.n)), step = tg_blocks(z.n, TG_LANES) * TG_LANES;
     if (!((const tg_matmul_attr *)call->attr)->trans_b)
         out->workspace = sizeof(float) * (size_t)(pieces * step);
     return TENG_OK;
@@ -138,7 +142,7 @@ static inline teng_status tg_row_run(const teng_kernel_args *args)
     const tg_matmul_sizes z = tg_matmul_sizes_of(args->call);
     const bool trans_b = ((const tg_matmul_attr *)args->call->attr)->trans_b,
                many = z.n * z.k >= TG_PARALLEL_MIN;
-    const int64_t rows = trans_b ? z.n : z.k, block = tg_row_step(trans_b ? z.k : z.n),
+    const int64_t rows = trans_b ? z.n : z.k, block = tg_row_step(rows, trans_b ? z.k : z.n),
                   pieces = tg_blocks(rows, block);
     const int64_t step = tg_blocks(z.n, TG_LANES) * TG_LANES;
     float *sums = args->workspace;
