@@ -494,7 +494,7 @@ static void set_all(void)
         const char *value = by_kind[key->kind];
         char word[64];
         if (key->kind == TG_KIND_ENUM) value = key->choices[strcmp(key->def, key->choices[1]) == 0 ? 0 : 1];
-        if (key->kind == TG_KIND_STRING && *key->range) {
+        if ((key->kind == TG_KIND_STRING || key->kind == TG_KIND_STRINGS) && *key->range) {
             const char *last = strrchr(key->range, '|');
             snprintf(word, sizeof word, "%s", last ? last + 1 : key->range);
             value = word;
