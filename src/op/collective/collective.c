@@ -13,42 +13,18 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Sets of axes, by tg_axis_set. */
+/* Sets of axes, by tg_axis_set: "data+tensor". Each line doubles what it is given by the next axis. */
+#define SET(names) &(names)[1] /* without the first plus */
+#define SETS1(names) SET(names), SET("+pipeline" names)
+#define SETS2(names) SETS1(names), SETS1("+replica" names)
+#define SETS3(names) SETS2(names), SETS2("+data" names)
+#define SETS4(names) SETS3(names), SETS3("+expert" names)
+#define SETS5(names) SETS4(names), SETS4("+context" names)
 static const char *const axes_names[] = {
-    "none",
-    "pipeline",
-    "data",
-    "pipeline+data",
-    "expert",
-    "pipeline+expert",
-    "data+expert",
-    "pipeline+data+expert",
-    "context",
-    "pipeline+context",
-    "data+context",
-    "pipeline+data+context",
-    "expert+context",
-    "pipeline+expert+context",
-    "data+expert+context",
-    "pipeline+data+expert+context",
-    "tensor",
-    "pipeline+tensor",
-    "data+tensor",
-    "pipeline+data+tensor",
-    "expert+tensor",
-    "pipeline+expert+tensor",
-    "data+expert+tensor",
-    "pipeline+data+expert+tensor",
-    "context+tensor",
-    "pipeline+context+tensor",
-    "data+context+tensor",
-    "pipeline+data+context+tensor",
-    "expert+context+tensor",
-    "pipeline+expert+context+tensor",
-    "data+expert+context+tensor",
-    "pipeline+data+expert+context+tensor",
-    NULL,
+    "none",           SET("+pipeline"),  SETS1("+replica"), SETS2("+data"),
+    SETS3("+expert"), SETS4("+context"), SETS5("+tensor"),  NULL,
 };
+_Static_assert(sizeof axes_names / sizeof *axes_names == (1 << TG_AXES) + 1, "a name for each set of axes");
 static const char *const reduce_names[] = {"sum", "max", "min", NULL};
 static const teng_attr_field reduce_fields[] = {
     {"axes", TENG_ATTR_INT, offsetof(tg_all_reduce_attr, axes), axes_names},
