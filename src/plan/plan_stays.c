@@ -144,7 +144,7 @@ static void drop_single(tg_plan *plan)
 {
     size_t kept = 0;
     tg_plan_stay *all = plan->stays.data;
-    qsort(all, plan->stays.len, sizeof *all, by_value);
+    if (all) qsort(all, plan->stays.len, sizeof *all, by_value);
     for (size_t i = 0; i < plan->stays.len; i++) {
         const bool pair = (i > 0 && all[i - 1].value == all[i].value) ||
                           (i + 1 < plan->stays.len && all[i + 1].value == all[i].value);
