@@ -105,6 +105,14 @@ teng_desc tg_desc_cast(const teng_desc *d, teng_dtype dtype)
     return tg_desc_make(dtype, d->ndim, d->dims);
 }
 
+teng_status tg_want_piece(const char *who, int64_t entries, int64_t begin, int64_t total)
+{
+    if (!begin && !total) return TENG_OK;
+    if (begin >= 0 && begin <= total && entries <= total - begin) return TENG_OK;
+    return tg_fail(TENG_INVALID, "%s %lld entries; from %lld on they leave the vocabulary of %lld", who,
+                   (long long)entries, (long long)begin, (long long)total);
+}
+
 int64_t tg_axis_of(const teng_tensor *x, int64_t axis)
 {
     const int i = x ? tg_desc_axis(teng_tensor_desc(x), axis) : -1;

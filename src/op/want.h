@@ -26,6 +26,9 @@ teng_status tg_want_weight(const teng_op_call *call, int i, const char *name, in
 teng_status tg_want_positions(const teng_op_call *call, int i, int64_t n);
 /* Input i has at least `ndim` dimensions. */
 teng_status tg_want_ndim(const teng_op_call *call, int i, const char *name, int ndim);
+/* `entries` from begin on are a piece of a vocabulary of total, or (both 0) all of it; "w has": who has them.
+ */
+teng_status tg_want_piece(const char *who, int64_t entries, int64_t begin, int64_t total);
 /* Axis (negative counts from the end) of input 0 ("x") in *out. */
 teng_status tg_want_axis(const teng_op_call *call, int64_t axis, int *out);
 

@@ -6,7 +6,6 @@
  */
 #include "op/cross_entropy/cross_entropy.h"
 
-#include "mesh/mesh.h"
 #include "op/cpu_kernel.h"
 #include "op/op_list.h"
 #include "op/place_rules.h"
@@ -36,11 +35,7 @@ static teng_status infer_inputs(teng_op_call *call)
 static teng_status want_piece(const teng_op_call *call)
 {
     const tg_cross_entropy_attr *a = call->attr;
-    const int64_t entries = call->in[0].dims[call->in[0].ndim - 1];
-    if (!a->begin && !a->total) return TENG_OK;
-    if (a->begin >= 0 && a->begin <= a->total && entries <= a->total - a->begin) return TENG_OK;
-    return tg_fail(TENG_INVALID, "logits have %lld entries; from %lld on they leave the vocabulary of %lld",
-                   (long long)entries, (long long)a->begin, (long long)a->total);
+    return tg_want_piece("logits have", call->in[0].dims[call->in[0].ndim - 1], a->begin, a->total);
 }
 
 static teng_status infer_lse(teng_op_call *call)
@@ -125,15 +120,13 @@ static void place_lse(const teng_op_call *call, teng_place_rules *rules)
     teng_place_add(rules, (teng_place[]){last, TENG_REPLICATED}, (teng_place[]){last, TENG_PARTIAL});
 }
 
+/* Whether the vocabulary is cut. */
 static bool cut_piece(const teng_op_call *call, const teng_place *in, int64_t parts, int64_t index,
                       tg_cross_entropy_attr *a)
 {
     const teng_desc *logits = &call->in[0];
-    int64_t begin, size;
     if (in[0] != logits->ndim - 1) return false;
-    tg_mesh_cut(logits->dims[in[0]], parts, index, &begin, &size);
-    if (!a->total) a->total = logits->dims[in[0]];
-    a->begin += begin;
+    tg_place_cut_vocabulary(logits->dims[in[0]], parts, index, &a->begin, &a->total);
     return true;
 }
 

@@ -44,14 +44,6 @@ teng_status tg_linear_ce_infer_inputs(const teng_op_call *call)
     return tg_want_dims(call, 2, "labels", &rows, "x without its last dimension");
 }
 
-teng_status tg_linear_ce_want_piece(int64_t entries, int64_t begin, int64_t total)
-{
-    if (!begin && !total) return TENG_OK;
-    if (begin >= 0 && begin <= total && entries <= total - begin) return TENG_OK;
-    return tg_fail(TENG_INVALID, "w has %lld entries; from %lld on they leave the vocabulary of %lld",
-                   (long long)entries, (long long)begin, (long long)total);
-}
-
 static teng_status infer(teng_op_call *call)
 {
     TG_TRY(tg_linear_ce_infer_inputs(call));
@@ -73,7 +65,7 @@ static teng_status infer_grad(teng_op_call *call)
     if (attr->outputs < TG_LINEAR_CE_BOTH || attr->outputs > TG_LINEAR_CE_DW)
         return tg_fail(TENG_INVALID, "outputs is %lld; it must be 0 (dx and dw), 1 (dx) or 2 (dw)",
                        (long long)attr->outputs);
-    TG_TRY(tg_linear_ce_want_piece(call->in[1].dims[0], attr->begin, attr->total));
+    TG_TRY(tg_want_piece("w has", call->in[1].dims[0], attr->begin, attr->total));
     const teng_dtype t = attr->wide ? TENG_F32 : call->in[0].dtype;
     call->n_out = 0;
     if (attr->outputs != TG_LINEAR_CE_DW) call->out[call->n_out++] = tg_desc_cast(&call->in[0], t);

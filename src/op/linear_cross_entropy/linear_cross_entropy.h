@@ -35,8 +35,6 @@ typedef struct tg_linear_lse_attr {
 
 /* Checks x, w and labels. */
 teng_status tg_linear_ce_infer_inputs(const teng_op_call *call);
-/* Checks that V entries from begin on are a piece of total. */
-teng_status tg_linear_ce_want_piece(int64_t entries, int64_t begin, int64_t total);
 
 /* Appends to g what gives the outputs of `node`, a linear_cross_entropy(_with_grad) or cross_entropy,
  * from operands in g that stand for the node's (n_in of them, `valid` may have come to them), by pieces of

@@ -21,7 +21,7 @@ static teng_status infer(teng_op_call *call)
 {
     const tg_linear_lse_attr *attr = call->attr;
     TG_TRY(tg_linear_ce_infer_inputs(call));
-    TG_TRY(tg_linear_ce_want_piece(call->in[1].dims[0], attr->begin, attr->total));
+    TG_TRY(tg_want_piece("w has", call->in[1].dims[0], attr->begin, attr->total));
     if (attr->parts < 1 || attr->parts > call->in[1].dims[0])
         return tg_fail(TENG_INVALID, "parts is %lld; w has %lld entries, which make 1 to %lld pieces",
                        (long long)attr->parts, (long long)call->in[1].dims[0],
