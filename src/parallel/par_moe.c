@@ -11,9 +11,9 @@
 #include "base/fail.h"
 #include "op/embedding/embedding.h"
 #include "op/expert_dispatch/expert_dispatch.h"
-#include "tensor/desc.h"
 #include "op/op_list.h"
 #include "parallel/parallel_impl.h"
+#include "tensor/desc.h"
 
 enum { R = TENG_REPLICATED, P = TENG_PARTIAL };
 
@@ -131,7 +131,7 @@ teng_tensor *par_get_there(par *p, teng_tensor *global, const tg_placement *want
     if (go && par_of(p, global)->own_counts) return par_of(p, global)->own_counts;
     const bool product = node->op == &tg_op_grouped_matmul || node->op == &tg_op_grouped_outer;
     if (go ? !product : want->on[TG_AXIS_EXPERT] != 0) {
-        tg_fail(TENG_UNSUPPORTED, "%s takes rows that are with the ranks of their experts, and has no way to",
+        tg_fail(TENG_UNSUPPORTED, "%s cannot take rows that are on their way between ranks of experts",
                 node->op->name);
         return NULL;
     }

@@ -368,7 +368,7 @@ teng_tensor *par_get(par *p, teng_tensor *global, const tg_placement *want)
     if (known) return known;
     if ((x->at.on[TG_AXIS_EXPERT] == PAR_THERE) != (want->on[TG_AXIS_EXPERT] == PAR_THERE)) {
         teng_tensor *v = par_get_there(p, global, want);
-        return v && !find_copy(p, par_of(p, global), want) ? add_copy(p, par_of(p, global), want, v) : v;
+        return add_copy(p, par_of(p, global), want, v);
     }
     if (settle_sums(p, global, want) != TENG_OK) return NULL;
     x = par_of(p, global);

@@ -61,8 +61,6 @@ par_value *par_of(par *p, const teng_tensor *v); /* follows rewrites */
 teng_status par_create(par *p, const teng_tensor *v, const tg_placement *at);
 /* Appends a node to the rank's graph where p->node stands. */
 tg_node *par_append(par *p, const teng_op_spec *op, const void *attr, int n_in, teng_tensor *const *in);
-/* Enters a collective, which sends so many bytes, into what is told; NULL: memory. */
-tg_node *par_record(par *p, const teng_tensor *global, tg_node *node, tg_axis_set axes, double bytes);
 /* Appends to the global graph beside p->node and places it. */
 tg_node *par_rewrite(par *p, const teng_op_spec *op, const void *attr, int n_in, teng_tensor *const *in);
 /* Places the nodes of the global graph from number `first` on, which were appended beside p->node. */

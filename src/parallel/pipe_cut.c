@@ -17,9 +17,14 @@ static const tg_node *node_at(const tg_pipe_cut *c, size_t k)
     return c->whole->nodes.data[k];
 }
 
-static bool is_accumulate(const tg_node *node)
+bool tg_pipe_is_accumulate(const tg_node *node)
 {
     return node->op == &tg_op_accumulate && node->phase == TG_BACKWARD;
+}
+
+void tg_pipe_edge_name(char *name, int id)
+{
+    snprintf(name, TG_PIPE_NAME, "pipe.%d", id);
 }
 
 static teng_status place(tg_pipe_cut *c)
@@ -83,7 +88,7 @@ static teng_status part_sums(tg_pipe_cut *c)
     for (size_t i = 0; i < g->outputs.len; i++)
         readers[g->outputs.data[i].value->id]++;
     for (size_t k = 0; k < g->nodes.len; k++) {
-        if (!is_accumulate(node_at(c, k))) continue;
+        if (!tg_pipe_is_accumulate(node_at(c, k))) continue;
         const int piece = piece_of_sum(c, readers, node_at(c, k)->in[1], true);
         if (piece == SEVERAL)
             c->parted[k] = true;
@@ -119,7 +124,7 @@ static teng_status note_edge(tg_pipe_cut *c, const tg_node *node, const teng_ten
     if ((node->phase == TG_FORWARD && from > to) || (maker->phase == TG_BACKWARD && from < to))
         return against_the_stream(maker, node, from, to);
     tg_pipe_edge e = {.value = v->id, .from = from, .to = to, .bytes = tg_desc_bytes(&v->desc)};
-    snprintf(e.name, sizeof e.name, "pipe.%d", v->id);
+    tg_pipe_edge_name(e.name, v->id);
     return tg_vec_push(&c->edges, e) ? TENG_OK : TENG_MEMORY;
 }
 
@@ -245,7 +250,7 @@ static teng_status find_shared(tg_pipe_cut *c)
             shared.adds[s] = false;
         }
         for (size_t k = 0; k < g->nodes.len; k++)
-            if (is_accumulate(node_at(c, k)) && strcmp(tg_pipe_param_of(node_at(c, k)), v->name) == 0)
+            if (tg_pipe_is_accumulate(node_at(c, k)) && strcmp(tg_pipe_param_of(node_at(c, k)), v->name) == 0)
                 for (int s = 0; s < c->stages; s++)
                     shared.adds[s] = adds(c, node_at(c, k), k, s);
     }

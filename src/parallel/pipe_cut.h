@@ -33,10 +33,11 @@ teng_status tg_pipe_balance(const double *cost, int n, int pieces, int *piece);
 double tg_pipe_seconds(const tg_pipe_layers *layers, const tg_node *node);
 
 /* ---- where each node of a graph lies ---- */
+#define TG_PIPE_NAME 24
 typedef struct tg_pipe_edge { /* a value that travels */
     int value;                /* id in the whole graph */
     int from, to;             /* pieces; forward when from < to */
-    char name[24];            /* of the output there and the input here */
+    char name[TG_PIPE_NAME];  /* of the output there and the input here */
     size_t bytes;
 } tg_pipe_edge;
 typedef struct tg_pipe_shared { /* a parameter of several stages */

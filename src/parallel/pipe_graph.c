@@ -30,8 +30,8 @@ static teng_tensor *named(copier *p, const teng_tensor *v)
 static teng_tensor *copy_of(copier *p, const teng_tensor *v)
 {
     teng_tensor **at = &p->map[v->id];
-    char name[24];
-    snprintf(name, sizeof name, "pipe.%d", v->id);
+    char name[TG_PIPE_NAME];
+    tg_pipe_edge_name(name, v->id);
     if (!*at) *at = v->kind == TG_VALUE_COMPUTED ? tg_graph_input(p->g, name, &v->desc) : named(p, v);
     return *at;
 }
@@ -184,7 +184,7 @@ static teng_status map_accumulators(copier *p, int stage)
     const tg_graph *g = p->c->whole;
     for (size_t k = 0; k < g->nodes.len; k++) {
         const tg_node *node = g->nodes.data[k];
-        if (node->op != &tg_op_accumulate || node->phase != TG_BACKWARD) continue;
+        if (!tg_pipe_is_accumulate(node)) continue;
         if (!tg_pipe_cut_holds(p->c, stage, tg_pipe_param_of(node))) continue;
         if (!(p->map[node->out[0]->id] = named(p, node->in[0]))) return teng_error_status();
     }

@@ -14,6 +14,10 @@ teng_status tg_pipe_place_nodes(const tg_graph *g, const tg_pipe_layers *layers,
 bool tg_pipe_is_linear(const tg_node *node);
 /* Of a sum made in parts: whether the piece has one. */
 bool tg_pipe_has_part(const tg_pipe_cut *cut, const teng_tensor *v, int piece);
+/* Name of the edge that carries value `id` of the whole graph, into name[TG_PIPE_NAME]. */
+void tg_pipe_edge_name(char *name, int id);
+/* Adds a gradient to its accumulator. */
+bool tg_pipe_is_accumulate(const tg_node *node);
 /* The parameter of an accumulator's node. */
 const char *tg_pipe_param_of(const tg_node *accumulate);
 

@@ -83,14 +83,20 @@ teng_status tg_pipe_balance(const double *cost, int n, int pieces, int *piece)
     return status;
 }
 
-int tg_pipe_layer_find(const tg_pipe_layers *layers, const char *scope)
+/* Among those below `end`. */
+static int find_below(const tg_pipe_layers *layers, size_t end, const char *scope)
 {
     const size_t n = tg_scope_layer(scope);
-    for (size_t i = 1; n && i + 1 < layers->list.len; i++) {
+    for (size_t i = 1; n && i < end; i++) {
         const char *name = layers->list.data[i].name;
         if (strncmp(name, scope, n) == 0 && !name[n]) return (int)i;
     }
     return -1;
+}
+
+int tg_pipe_layer_find(const tg_pipe_layers *layers, const char *scope)
+{
+    return find_below(layers, layers->list.len - 1, scope);
 }
 
 static teng_status add_layer(tg_pipe_layers *l, const char *scope, size_t n)
@@ -104,14 +110,9 @@ static teng_status find_layers(const tg_graph *g, tg_pipe_layers *l)
     TG_TRY(add_layer(l, "", 0));
     for (size_t k = 0; k < g->nodes.len; k++) {
         const tg_node *node = g->nodes.data[k];
-        if (node->phase != TG_FORWARD || !tg_scope_layer(node->scope)) continue;
         const size_t n = tg_scope_layer(node->scope);
-        const char *last = l->list.data[l->list.len - 1].name;
-        if (strncmp(last, node->scope, n) == 0 && !last[n]) continue;
-        bool known = false;
-        for (size_t i = 1; i < l->list.len && !known; i++)
-            known = strncmp(l->list.data[i].name, node->scope, n) == 0 && !l->list.data[i].name[n];
-        if (!known) TG_TRY(add_layer(l, node->scope, n));
+        if (node->phase != TG_FORWARD || !n || find_below(l, l->list.len, node->scope) >= 0) continue;
+        TG_TRY(add_layer(l, node->scope, n));
     }
     TG_TRY(add_layer(l, ".", 1));
     const int layers = (int)l->list.len - 2;

@@ -24,10 +24,10 @@ enum { FROM_PARAMS = 1, FROM_INPUTS = 2, FROM_MORE = 4 };
 
 bool tg_pipe_is_linear(const tg_node *node)
 {
-    static const char *const names[] = {"cast",       "reshape",        "transpose",
-                                        "all_reduce", "reduce_scatter", "piece"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(node->op->name, names[i]) == 0) return true;
+    static const teng_op_spec *const ops[] = {&tg_op_cast,       &tg_op_reshape,        &tg_op_transpose,
+                                              &tg_op_all_reduce, &tg_op_reduce_scatter, &tg_op_piece};
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+        if (node->op == ops[i]) return true;
     return false;
 }
 
