@@ -171,6 +171,13 @@ void tg_op_cost(const teng_op_call *call, teng_cost *out)
     call->op->cost(call, out);
 }
 
+double tg_cost_seconds(const teng_cost *cost, double flops_per_s, double bytes_per_s)
+{
+    const double compute = cost->flops / flops_per_s;
+    const double move = (cost->bytes_read + cost->bytes_written) / bytes_per_s;
+    return compute > move ? compute : move;
+}
+
 static void explain(tg_strbuf *why, const char *kernel, int isa, const char *reason)
 {
     if (!why) return;

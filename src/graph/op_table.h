@@ -26,6 +26,8 @@ teng_status tg_op_infer(const teng_op_spec *op, const void *attr, int n_in, cons
 #define TG_VALUE_MAX ((int64_t)1 << 50)
 teng_status tg_op_check_size(const teng_desc *desc, const char *what);
 void tg_op_cost(const teng_op_call *call, teng_cost *out);
+/* Roofline (Williams, Waterman, Patterson 2009): the longer of computing and moving, by these rates. */
+double tg_cost_seconds(const teng_cost *cost, double flops_per_s, double bytes_per_s);
 
 /* "{axis=-1, eps=1e-06}" and back; equality of two attribute structs. */
 void tg_attr_print(const teng_op_spec *op, const void *attr, tg_strbuf *out);

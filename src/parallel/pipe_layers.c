@@ -18,9 +18,7 @@ double tg_pipe_seconds(const tg_pipe_layers *layers, const tg_node *node)
     const teng_op_call call = tg_node_call(node, in, out);
     teng_cost c;
     tg_op_cost(&call, &c);
-    const double flops = c.flops / layers->flops_per_s,
-                 bytes = (c.bytes_read + c.bytes_written) / layers->bytes_per_s;
-    return flops > bytes ? flops : bytes;
+    return tg_cost_seconds(&c, layers->flops_per_s, layers->bytes_per_s);
 }
 
 /* least[k][i]: the cheapest way to make k runs of the first i costs, by what `worst` asks: the largest run,

@@ -192,11 +192,10 @@ static teng_status add_op(work *w, tg_layer *layer, tg_node *node)
     const teng_op_call call = tg_node_call(node, in, out);
     teng_cost cost = {0};
     tg_op_cost(&call, &cost);
-    const double flops_per_s = w->o->flops_per_s > 0 ? w->o->flops_per_s : 1e11;
-    const double bytes_per_s = w->o->bytes_per_s > 0 ? w->o->bytes_per_s : 2e10;
-    const double moved = cost.bytes_read + cost.bytes_written;
-    const double compute = cost.flops / flops_per_s, move = moved / bytes_per_s;
-    tg_layer_op op = {.node = node, .pure = true, .seconds = compute > move ? compute : move};
+    tg_layer_op op = {.node = node,
+                      .pure = true,
+                      .seconds = tg_cost_seconds(&cost, w->o->flops_per_s > 0 ? w->o->flops_per_s : 1e11,
+                                                 w->o->bytes_per_s > 0 ? w->o->bytes_per_s : 2e10)};
     if (node->op->traits & TENG_OP_VIEW) op.seconds = 0;
     double bytes = 1;
     for (int o = 0; o < node->n_out; o++) {
@@ -207,7 +206,7 @@ static teng_status add_op(work *w, tg_layer *layer, tg_node *node)
         op.pure = op.pure && !w->updated[w->root[node->in[i]->id]];
     op.per_byte = op.seconds / bytes;
     op.cheap = node->op->precision != TENG_PRECISION_PRODUCT && !(node->op->traits & TENG_OP_COMMUNICATES) &&
-               cost.flops <= 64 * moved;
+               cost.flops <= 64 * (cost.bytes_read + cost.bytes_written);
     return tg_vec_push(&layer->ops, op) ? TENG_OK : TENG_MEMORY;
 }
 

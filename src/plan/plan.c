@@ -468,11 +468,8 @@ teng_cost tg_plan_cost(const tg_plan *plan, tg_phase phase)
 double tg_plan_step_forecast(const tg_plan *plan, size_t k)
 {
     const tg_plan_options *o = &plan->options;
-    const teng_cost *c = &plan->steps.data[k].cost;
     if (o->flops_per_s <= 0 || o->bytes_per_s <= 0) return 0;
-    const double compute = c->flops / o->flops_per_s;
-    const double move = (c->bytes_read + c->bytes_written) / o->bytes_per_s;
-    return compute > move ? compute : move;
+    return tg_cost_seconds(&plan->steps.data[k].cost, o->flops_per_s, o->bytes_per_s);
 }
 
 double tg_plan_forecast(const tg_plan *plan, tg_phase phase)

@@ -10,6 +10,7 @@
 #include "plan/plan_impl.h"
 
 #include "base/fail.h"
+#include "graph/op_table.h"
 #include "tensor/desc.h"
 
 #include <stdlib.h>
@@ -157,11 +158,8 @@ static void drop_single(tg_plan *plan)
 static double seconds_of(const tg_plan *plan, size_t k)
 {
     const tg_plan_options *o = &plan->options;
-    const teng_cost *c = &plan->steps.data[k].cost;
-    const double compute = c->flops / (o->flops_per_s > 0 ? o->flops_per_s : flops_rate);
-    const double move =
-        (c->bytes_read + c->bytes_written) / (o->bytes_per_s > 0 ? o->bytes_per_s : memory_rate);
-    return compute > move ? compute : move;
+    return tg_cost_seconds(&plan->steps.data[k].cost, o->flops_per_s > 0 ? o->flops_per_s : flops_rate,
+                           o->bytes_per_s > 0 ? o->bytes_per_s : memory_rate);
 }
 
 static void find_times(scheduler *s)
