@@ -92,16 +92,6 @@ static teng_status open_team(tg_bench_step *b, tg_step_options *options)
     return TENG_OK;
 }
 
-static teng_status lay_out(tg_bench_step *b)
-{
-    const tg_config *cfg = b->cfg;
-    const int64_t dims[] = {cfg->train.batch_size / cfg->train.micro_batches, cfg->train.seq_len};
-    const teng_desc desc = tg_desc_make(TENG_I32, 2, dims);
-    const tg_step_feed shapes = {
-        .in_desc = (teng_desc[]){desc, desc}, .in_name = (const char *[]){"tokens", "labels"}, .n_in = 2};
-    return tg_core_lay_out(b->core, &shapes);
-}
-
 static teng_status open_parts(tg_bench_step *b)
 {
     const tg_config *cfg = b->cfg;
@@ -116,7 +106,9 @@ static teng_status open_parts(tg_bench_step *b)
         tg_core_create(b->lm, cfg->context.device, (int)cfg->context.threads, &options, b->team, &b->core));
     b->modelled = tg_clock_seconds();
     TG_TRY(tg_run_plan_micro_batch(cfg, b->core->step, &b->plan));
-    TG_TRY(lay_out(b));
+    teng_desc desc[2];
+    const tg_step_feed shapes = tg_run_shapes(cfg, cfg->train.micro_batches, desc);
+    TG_TRY(tg_core_lay_out(b->core, &shapes));
     b->planned = tg_clock_seconds();
     TG_TRY(tg_core_init(b->core, (uint64_t)cfg->context.seed));
     b->key = tg_rng_key((uint64_t)cfg->context.seed, "bench");

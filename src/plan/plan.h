@@ -40,6 +40,8 @@ typedef enum tg_offload {
     TG_OFFLOAD_OPTIMIZER = 1,   /* its states, which only the update uses */
     TG_OFFLOAD_PARAMETERS = 2,  /* in every plan that reads them */
     TG_OFFLOAD_ACTIVATIONS = 4, /* what the forward phase leaves for the backward phase */
+    TG_OFFLOAD_STORED = TG_OFFLOAD_OPTIMIZER | TG_OFFLOAD_PARAMETERS, /* what a checkpoint holds */
+    TG_OFFLOAD_ALL = TG_OFFLOAD_STORED | TG_OFFLOAD_ACTIVATIONS,
     TG_OFFLOAD_KINDS = 3
 } tg_offload;
 

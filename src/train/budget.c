@@ -9,13 +9,19 @@
 #include "train/run_impl.h"
 #include "train/step.h"
 
+tg_step_feed tg_run_shapes(const tg_config *cfg, int64_t pieces, teng_desc desc[2])
+{
+    static const char *const names[] = {"tokens", "labels"};
+    desc[0] = desc[1] =
+        tg_desc_make(TENG_I32, 2, (const int64_t[]){cfg->train.batch_size / pieces, cfg->train.seq_len});
+    return (tg_step_feed){.in_desc = desc, .in_name = names, .n_in = 2};
+}
+
 static teng_status plan_cut(const tg_config *cfg, tg_step *step, int64_t pieces, bool training,
                             const tg_plan **out)
 {
-    const teng_desc desc =
-        tg_desc_make(TENG_I32, 2, (const int64_t[]){cfg->train.batch_size / pieces, cfg->train.seq_len});
-    const tg_step_feed shapes = {
-        .in_desc = (teng_desc[]){desc, desc}, .in_name = (const char *[]){"tokens", "labels"}, .n_in = 2};
+    teng_desc desc[2];
+    const tg_step_feed shapes = tg_run_shapes(cfg, pieces, desc);
     return tg_step_plan(step, &shapes, training, out);
 }
 
@@ -78,7 +84,7 @@ static void say_offload(const tg_config *cfg, const tg_step *like, tg_strbuf *ou
 {
     char a[32];
     tg_step all = *like;
-    all.options.offload = TG_OFFLOAD_OPTIMIZER | TG_OFFLOAD_PARAMETERS | TG_OFFLOAD_ACTIVATIONS;
+    all.options.offload = TG_OFFLOAD_ALL;
     if (like->options.offload == all.options.offload || like->options.parallel) return;
     const size_t bytes = bytes_of_cut(cfg, &all, cfg->train.micro_batches,
                                       cfg->memory.recompute == TG_CFG_RECOMPUTE_AUTO ? TG_CFG_RECOMPUTE_FULL
@@ -154,7 +160,8 @@ bool tg_run_plan_fits(const tg_config *cfg, tg_step *step, const tg_plan **out)
 
 teng_status tg_run_plan_micro_batch(const tg_config *cfg, tg_step *step, const tg_plan **out)
 {
-    if (cfg->memory.recompute != TG_CFG_RECOMPUTE_NONE || step->options.offload) tg_step_measure_rates(step);
+    if (cfg->memory.recompute != TG_CFG_RECOMPUTE_NONE || step->options.offload)
+        tg_step_measure_rates(&step->options);
     if (step->options.pynative && cfg->memory.budget)
         tg_warn("memory.budget is not checked: pynative mode plans nothing");
     teng_status status = plan_cut(cfg, step, cfg->train.micro_batches, true, out);

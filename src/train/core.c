@@ -20,10 +20,12 @@ typedef struct tg_core_cut {        /* one micro-batch of a batch */
     int64_t tokens; /* of all ranks */
 } cut;
 
-teng_status tg_core_add_param(tg_core *core, const char *name, const teng_desc *desc, tg_store_entry **out)
+teng_status tg_core_add(tg_core *core, tg_store_kind kind, const char *name, const teng_desc *desc,
+                        tg_store_entry **out)
 {
-    return (core->options.offload & TG_OFFLOAD_PARAMETERS ? tg_store_add_on_disk : tg_store_add)(
-        core->store, TG_STORE_PARAM, name, desc, out);
+    const unsigned away = kind == TG_STORE_PARAM ? TG_OFFLOAD_PARAMETERS : TG_OFFLOAD_OPTIMIZER;
+    return (core->options.offload & away ? tg_store_add_on_disk : tg_store_add)(core->store, kind, name, desc,
+                                                                                out);
 }
 
 /* Memory for every parameter; initial values or a file's come later. */
@@ -34,7 +36,7 @@ static teng_status add_params(tg_core *c)
     TG_TRY(tg_nn_params(c->cell, &params, &n));
     for (size_t i = 0; i < n; i++) {
         tg_store_entry *entry;
-        TG_TRY(tg_core_add_param(c, params[i].name, &params[i].desc, &entry));
+        TG_TRY(tg_core_add(c, TG_STORE_PARAM, params[i].name, &params[i].desc, &entry));
     }
     return TENG_OK;
 }

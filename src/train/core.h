@@ -79,8 +79,9 @@ typedef struct tg_core_place {
     bool owner; /* this rank stands for all that hold the same */
 } tg_core_place;
 bool tg_core_find_place(const tg_core *core, const char *name, const teng_desc *whole, tg_core_place *out);
-/* An entry for a parameter, in memory or where memory.offload puts it. */
-teng_status tg_core_add_param(tg_core *core, const char *name, const teng_desc *desc, tg_store_entry **out);
+/* An entry for a parameter or an optimizer's state, in memory or where memory.offload puts it. */
+teng_status tg_core_add(tg_core *core, tg_store_kind kind, const char *name, const teng_desc *desc,
+                        tg_store_entry **out);
 /* Parameter number i of tg_nn_params: its entry here and its place; false: it is not on this rank. */
 bool tg_core_param(const tg_core *core, const tg_param_info *param, tg_store_entry **entry,
                    tg_core_place *place);

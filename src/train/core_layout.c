@@ -47,7 +47,7 @@ teng_status tg_core_lay_out(tg_core *core, const tg_step_feed *shapes)
         tg_store_entry *entry;
         if (!tg_core_find_place(core, params[i].name, &params[i].desc, &place)) continue;
         const teng_desc local = tg_box_desc(&place.box, &place.whole);
-        TG_TRY(tg_core_add_param(core, params[i].name, &local, &entry));
+        TG_TRY(tg_core_add(core, TG_STORE_PARAM, params[i].name, &local, &entry));
     }
     return TENG_OK;
 }

@@ -136,8 +136,7 @@ static teng_status restore_optimizer(tg_core *core, const tg_ckpt *ck)
         tg_core_place place;
         if (!tg_core_find_place(core, t->name, &t->desc, &place)) continue;
         const teng_desc local = tg_box_desc(&place.box, &place.whole);
-        TG_TRY((core->options.offload & TG_OFFLOAD_OPTIMIZER ? tg_store_add_on_disk : tg_store_add)(
-            core->store, TG_STORE_STATE, t->name, &local, &e));
+        TG_TRY(tg_core_add(core, TG_STORE_STATE, t->name, &local, &e));
         TG_TRY(tg_core_read_box(core, t, &place.whole, &place.box, e->data));
         tg_store_rest(e);
         e->loaded = true;

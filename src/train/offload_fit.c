@@ -4,7 +4,6 @@
  * Every try is planned in full, recompute included.
  */
 #include "base/fail.h"
-#include "tensor/desc.h"
 #include "train/run_impl.h"
 #include "train/step.h"
 
@@ -16,7 +15,7 @@ static const struct {
 } words[] = {{"optimizer", TG_OFFLOAD_OPTIMIZER},
              {"parameters", TG_OFFLOAD_PARAMETERS},
              {"activations", TG_OFFLOAD_ACTIVATIONS}};
-enum { WORDS = sizeof words / sizeof *words, ALL = 7 };
+enum { WORDS = sizeof words / sizeof *words };
 
 bool tg_run_offload_is_auto(const tg_config *cfg)
 {
@@ -48,12 +47,8 @@ static double seconds_of(const tg_config *cfg, teng_cell *lm, tg_device *dev, tg
     const tg_plan *plan;
     double seconds = -1;
     options->offload = mask;
-    if (store && tg_step_create(lm, store, options, &step) == TENG_OK) {
-        tg_step_measure_rates(step);
-        options->flops_per_s = step->options.flops_per_s;
-        options->bytes_per_s = step->options.bytes_per_s;
-        if (tg_run_plan_fits(cfg, step, &plan)) seconds = tg_run_forecast_seconds(cfg, plan);
-    }
+    if (store && tg_step_create(lm, store, options, &step) == TENG_OK && tg_run_plan_fits(cfg, step, &plan))
+        seconds = tg_run_forecast_seconds(cfg, plan);
     teng_error_clear();
     tg_step_destroy(&step);
     tg_store_destroy(&store);
@@ -71,9 +66,10 @@ teng_status tg_run_choose_offload(const tg_config *cfg, teng_cell *lm, tg_device
     if (options->parallel)
         return tg_fail(TENG_UNSUPPORTED, "memory.offload=auto chooses for one rank, and parallel.* makes "
                                          "several: name what goes (memory.offload=optimizer)");
+    tg_step_measure_rates(options);
     unsigned best = 0;
     double least = -1;
-    for (unsigned mask = 0; mask <= ALL; mask++) {
+    for (unsigned mask = 0; mask <= TG_OFFLOAD_ALL; mask++) {
         const double seconds = seconds_of(cfg, lm, dev, options, mask);
         if (seconds < 0 || (least >= 0 && seconds >= least)) continue;
         least = seconds;

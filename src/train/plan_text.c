@@ -22,7 +22,7 @@ static beside beside_plan(const tg_config *cfg, const tg_plan *plan)
     beside b = {0};
     const bool often = cfg->checkpoint.every > 0 || cfg->checkpoint.seconds > 0;
     for (size_t i = 0; i < plan->graph->values.len && cfg->checkpoint.async && often &&
-                       !(plan->options.offload & ~(unsigned)TG_OFFLOAD_ACTIVATIONS);
+                       !(plan->options.offload & TG_OFFLOAD_STORED);
          i++) {
         const teng_tensor *v = plan->graph->values.data[i];
         if (v->kind == TG_VALUE_PARAM || (v->kind == TG_VALUE_STATE && strncmp(v->name, "grad.", 5) != 0))
@@ -128,10 +128,8 @@ static teng_status print_json(const tg_config *cfg, const tg_lm_info *info, cons
 /* The stages of a pipeline as text, or its schedule as a picture. */
 static teng_status print_pipeline(const tg_config *cfg, tg_step *step, bool picture, tg_strbuf *out)
 {
-    const int64_t dims[2] = {cfg->train.batch_size / cfg->train.micro_batches, cfg->train.seq_len};
-    const teng_desc desc = tg_desc_make(TENG_I32, 2, dims);
-    const tg_step_feed shapes = {
-        .in_desc = (teng_desc[]){desc, desc}, .in_name = (const char *[]){"tokens", "labels"}, .n_in = 2};
+    teng_desc desc[2];
+    const tg_step_feed shapes = tg_run_shapes(cfg, cfg->train.micro_batches, desc);
     if (!step->pipe && picture)
         return tg_fail(TENG_INVALID, "there is no schedule to draw: parallel.pipeline=1; give the number of "
                                      "stages, as parallel.pipeline=4");
@@ -200,12 +198,7 @@ static teng_status print(const tg_config *cfg, const tg_lm_info *info, tg_step *
 /* The mesh that parallel.* makes, and a rank of it. */
 static teng_status mesh_of(const tg_config *cfg, int64_t rank, tg_mesh *out)
 {
-    int64_t sizes[TG_CONFIG_AXES];
-    int size[TG_AXES];
-    tg_config_axes(cfg, 0, sizes);
-    for (int a = 0; a < TG_AXES; a++)
-        size[a] = (int)sizes[a];
-    TG_TRY(tg_mesh_make(size, 0, out));
+    TG_TRY(tg_team_mesh(cfg, 0, out));
     if (rank < out->ranks) return TENG_OK;
     return tg_fail(TENG_INVALID, "--rank=%lld: parallel.* makes %d rank%s, 0 to %d", (long long)rank,
                    out->ranks, out->ranks == 1 ? "" : "s", out->ranks - 1);
@@ -233,11 +226,7 @@ teng_status tg_run_plan_text(const tg_config *cfg, int64_t rank, const char *wha
     teng_status status = cfg->model.vocab_size.set ? TENG_OK : tg_run_open_tokenizer(cfg, &tokenizer);
     if (status == TENG_OK) status = tg_run_open_model(cfg, tokenizer, &lm, &info);
     if (status == TENG_OK) status = tg_device_open(cfg->context.device, (int)cfg->context.threads, &dev);
-    tg_cpu_peak peak;
-    if (status == TENG_OK && tg_cpu_measure_peak(false, &peak) == TENG_OK) {
-        options.flops_per_s = tg_step_peak_flops(&options, &peak);
-        options.bytes_per_s = peak.bandwidth_gb_s * 1e9;
-    }
+    if (status == TENG_OK) tg_step_measure_rates(&options);
     if (status == TENG_OK) status = tg_run_choose_offload(cfg, lm, dev, &options);
     if (status == TENG_OK) {
         store = tg_store_create(dev);

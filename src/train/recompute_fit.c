@@ -53,13 +53,13 @@ double tg_step_peak_flops(const tg_step_options *options, const tg_cpu_peak *pea
     return 1e9 * (bf16 ? peak->bf16_gflops : peak->f32_gflops);
 }
 
-void tg_step_measure_rates(tg_step *s)
+void tg_step_measure_rates(tg_step_options *options)
 {
     tg_cpu_peak peak;
-    if (s->options.flops_per_s > 0) return;
+    if (options->flops_per_s > 0) return;
     if (tg_cpu_measure_peak(false, &peak) == TENG_OK) {
-        s->options.flops_per_s = tg_step_peak_flops(&s->options, &peak);
-        s->options.bytes_per_s = peak.bandwidth_gb_s * 1e9;
+        options->flops_per_s = tg_step_peak_flops(options, &peak);
+        options->bytes_per_s = peak.bandwidth_gb_s * 1e9;
     }
     teng_error_clear();
 }
@@ -81,7 +81,7 @@ teng_status tg_step_fit(tg_step *s, const tg_step_feed *shapes, tg_plan **out)
 {
     int all = 0;
     *out = NULL;
-    tg_step_measure_rates(s);
+    tg_step_measure_rates(&s->options);
     TG_TRY(try_moves(s, shapes, 0, &all, out));
     if (*out) return TENG_OK;
     int low = 0, high = all; /* low does not fit, high is the least that does so far */

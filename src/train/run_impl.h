@@ -101,6 +101,8 @@ bool tg_run_plan_fits(const tg_config *cfg, tg_step *step, const tg_plan **out);
 tg_plan_traffic tg_run_traffic(const tg_config *cfg, const tg_plan *plan);
 /* Of a step: computing, and waiting for a disk of a nominal rate; 0 without rates. */
 double tg_run_forecast_seconds(const tg_config *cfg, const tg_plan *plan);
+/* Shapes of a micro-batch, one of `pieces` of the configuration's batch; desc must live as long. */
+tg_step_feed tg_run_shapes(const tg_config *cfg, int64_t pieces, teng_desc desc[2]);
 /* The plan of one micro-batch (NULL in pynative). Over memory.budget: an error that says what would fit. */
 teng_status tg_run_plan_micro_batch(const tg_config *cfg, tg_step *step, const tg_plan **out);
 /* context.cpu_isa, context.plugins. */

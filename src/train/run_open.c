@@ -270,17 +270,14 @@ static teng_status plan_all(tg_run *run)
     const tg_config *cfg = run->cfg;
     const tg_plan *plan;
     TG_TRY(tg_run_plan_micro_batch(cfg, run->core->step, &plan));
-    const teng_desc desc = tg_desc_make(
-        TENG_I32, 2, (const int64_t[]){cfg->train.batch_size / cfg->train.micro_batches, cfg->train.seq_len});
-    const tg_step_feed shapes = {
-        .in_desc = (teng_desc[]){desc, desc}, .in_name = (const char *[]){"tokens", "labels"}, .n_in = 2};
+    teng_desc desc[2];
+    const tg_step_feed shapes = tg_run_shapes(cfg, cfg->train.micro_batches, desc);
     return tg_core_lay_out(run->core, &shapes);
 }
 
 double tg_run_peak_flops(const tg_run *run, const tg_cpu_peak *peak)
 {
-    const tg_step_options options = tg_run_step_options(run->cfg);
-    return tg_step_peak_flops(&options, peak) * run->team->ranks;
+    return tg_step_peak_flops(&run->core->options, peak) * run->team->ranks;
 }
 
 /* Configuration → tokenizer, model, core, data; no file is written. Ranks that differ are refused. */
@@ -364,10 +361,10 @@ static teng_status open_writers(tg_run *run)
     teng_status status = metrics && root ? TENG_OK : TENG_MEMORY;
     if (status == TENG_OK && tg_team_is_first(run->team)) status = tg_metrics_open(metrics, &run->metrics);
     if (status == TENG_OK)
-        status = tg_saver_create(root, (int)run->cfg->checkpoint.keep_max,
-                                 run->cfg->checkpoint.async &&
-                                     !(run->core->options.offload & ~(unsigned)TG_OFFLOAD_ACTIVATIONS),
-                                 run->team, &run->saver);
+        status =
+            tg_saver_create(root, (int)run->cfg->checkpoint.keep_max,
+                            run->cfg->checkpoint.async && !(run->core->options.offload & TG_OFFLOAD_STORED),
+                            run->team, &run->saver);
     tg_free(metrics);
     tg_free(root);
     run->saved_step = -1;

@@ -207,19 +207,22 @@ teng_status tg_step_make_graph(tg_step *s, const tg_step_feed *shapes, tg_step_k
     return status;
 }
 
+tg_plan_options tg_step_plan_options(const tg_step *s)
+{
+    return (tg_plan_options){.device = tg_store_device(s->store)->info.kind,
+                             .isa = s->isa,
+                             .offload = s->options.offload,
+                             .flops_per_s = s->options.flops_per_s,
+                             .bytes_per_s = s->options.bytes_per_s};
+}
+
 teng_status tg_step_make_plan(tg_step *s, const tg_step_feed *shapes, tg_step_kind kind,
                               tg_recompute_try *again, tg_plan **out)
 {
     tg_graph *g;
     TG_TRY(tg_step_make_graph(s, shapes, kind, again, &g));
-    const tg_step_options *o = &s->options;
-    const tg_plan_options options = {.device = tg_store_device(s->store)->info.kind,
-                                     .isa = s->isa,
-                                     .budget =
-                                         kind == TG_STEP_TRAIN && !again->any_size ? o->memory_budget : 0,
-                                     .offload = o->offload,
-                                     .flops_per_s = o->flops_per_s,
-                                     .bytes_per_s = o->bytes_per_s};
+    tg_plan_options options = tg_step_plan_options(s);
+    if (kind == TG_STEP_TRAIN && !again->any_size) options.budget = s->options.memory_budget;
     return tg_plan_create(g, &options, out);
 }
 
@@ -238,20 +241,22 @@ static teng_status compile(tg_step *s, const tg_step_feed *shapes, tg_step_kind 
     return status;
 }
 
-static bool same_shapes(const tg_compiled *c, const tg_step_feed *feed, tg_step_kind kind)
+bool tg_step_same_shapes(const teng_desc *in, int n, const tg_step_feed *feed)
 {
-    if (c->kind != kind || c->n_in != feed->n_in) return false;
-    for (int i = 0; i < c->n_in; i++)
-        if (!tg_desc_equal(&c->in[i], &feed->in_desc[i])) return false;
-    return true;
+    bool same = n == feed->n_in;
+    for (int i = 0; i < n && same; i++)
+        same = tg_desc_equal(&in[i], &feed->in_desc[i]);
+    return same;
 }
 
 static teng_status find_compiled(tg_step *s, const tg_step_feed *feed, tg_step_kind kind, bool bind,
                                  tg_compiled **out)
 {
     tg_compiled *found = NULL;
-    for (size_t i = 0; i < s->compiled.len && !found; i++)
-        if (same_shapes(&s->compiled.data[i], feed, kind)) found = &s->compiled.data[i];
+    for (size_t i = 0; i < s->compiled.len && !found; i++) {
+        tg_compiled *c = &s->compiled.data[i];
+        if (c->kind == kind && tg_step_same_shapes(c->in, c->n_in, feed)) found = c;
+    }
     if (!found) {
         tg_compiled fresh;
         const teng_status status = compile(s, feed, kind, &fresh);

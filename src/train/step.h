@@ -81,11 +81,14 @@ teng_status tg_step_recompute(tg_step *s, tg_graph *g, tg_recompute_try *again);
 /* The graph of this rank after all rewrites; s->parallel says how it became that. */
 teng_status tg_step_make_graph(tg_step *s, const tg_step_feed *shapes, tg_step_kind kind,
                                tg_recompute_try *again, tg_graph **out);
+bool tg_step_same_shapes(const teng_desc *in, int n, const tg_step_feed *feed);
+/* Of a plan on the step's device, without a budget. */
+tg_plan_options tg_step_plan_options(const tg_step *s);
 teng_status tg_step_make_plan(tg_step *s, const tg_step_feed *shapes, tg_step_kind kind,
                               tg_recompute_try *again, tg_plan **out);
 /* The rates of this machine, unless they are given; a step that recomputes nothing waits for no measurement.
  */
-void tg_step_measure_rates(tg_step *s);
+void tg_step_measure_rates(tg_step_options *options);
 /* The training plan with the fewest moves that fits into the budget. */
 teng_status tg_step_fit(tg_step *s, const tg_step_feed *shapes, tg_plan **out);
 

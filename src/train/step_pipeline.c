@@ -225,12 +225,11 @@ teng_status tg_step_pipe_train(tg_step *s, int64_t step, double lr, const tg_ste
     runner r;
     float norm;
     for (int64_t m = 1; m < s->options.micro_batches; m++)
-        for (int i = 0; i < feeds[0].n_in; i++)
-            if (!tg_desc_equal(&feeds[m].in_desc[i], &feeds[0].in_desc[i]))
-                return tg_fail(TENG_INVALID,
-                               "micro-batches of a pipeline must have one shape: number %lld of "
-                               "this step is another",
-                               (long long)m);
+        if (!tg_step_same_shapes(feeds[m].in_desc, feeds[m].n_in, &feeds[0]))
+            return tg_fail(TENG_INVALID,
+                           "micro-batches of a pipeline must have one shape: number %lld of "
+                           "this step is another",
+                           (long long)m);
     TG_TRY(begin(s, feeds, TG_STEP_TRAIN, &r));
     r.step = step;
     clear_accumulators(s);

@@ -117,16 +117,6 @@ teng_status tg_step_pipe_keep_own(tg_step *s, tg_graph *g, tg_parallel *layout)
 }
 
 /* ---- plans ---- */
-static tg_plan_options plan_options(const tg_step *s, int slots, bool offload)
-{
-    return (tg_plan_options){.device = tg_store_device(s->store)->info.kind,
-                             .isa = s->isa,
-                             .offload = offload ? s->options.offload : 0,
-                             .slots = slots,
-                             .flops_per_s = s->options.flops_per_s,
-                             .bytes_per_s = s->options.bytes_per_s};
-}
-
 /* Inputs of the host, not of other stages. */
 static teng_status find_inputs(tg_pipe_piece *piece)
 {
@@ -147,10 +137,12 @@ static teng_status find_inputs(tg_pipe_piece *piece)
     return TENG_OK;
 }
 
-/* The graph is taken over. */
+/* The graph is taken over. slots 0: the update, which alone may have something on disk. */
 static teng_status plan_part(tg_step *s, tg_graph *g, int slots, tg_plan **out)
 {
-    const tg_plan_options options = plan_options(s, slots, slots == 0);
+    tg_plan_options options = tg_step_plan_options(s);
+    options.slots = slots;
+    if (slots) options.offload = 0;
     const teng_status status = tg_parallel_fuse(g, s->options.parallel->fusion);
     if (status == TENG_OK) return tg_plan_create(g, &options, out);
     tg_graph_destroy(&g);
@@ -231,21 +223,15 @@ static teng_status bind_program(tg_step *s, tg_pipe_program *program)
     return tg_exec_create(program->update_plan, s->store, s->block, &program->update);
 }
 
-static bool is_for(const tg_pipe_program *program, const tg_step_feed *feed, tg_step_kind kind)
-{
-    if (program->kind != kind || program->n_in != feed->n_in) return false;
-    for (int i = 0; i < feed->n_in; i++)
-        if (!tg_desc_equal(&program->in[i], &feed->in_desc[i])) return false;
-    return true;
-}
-
 teng_status tg_step_pipe_program(tg_step *s, const tg_step_feed *shapes, tg_step_kind kind, bool bind,
                                  tg_pipe_program **out)
 {
     tg_step_pipe *p = s->pipe;
     *out = NULL;
-    for (size_t i = 0; i < p->programs.len && !*out; i++)
-        if (is_for(p->programs.data[i], shapes, kind)) *out = p->programs.data[i];
+    for (size_t i = 0; i < p->programs.len && !*out; i++) {
+        tg_pipe_program *known = p->programs.data[i];
+        if (known->kind == kind && tg_step_same_shapes(known->in, known->n_in, shapes)) *out = known;
+    }
     if (!*out) {
         tg_pipe_program *fresh = tg_calloc(1, sizeof *fresh);
         if (!fresh) return TENG_MEMORY;

@@ -43,16 +43,21 @@ void tg_team_close(tg_team **team)
     *team = NULL;
 }
 
-teng_status tg_team_bind(tg_team *t, const tg_config *cfg)
+teng_status tg_team_mesh(const tg_config *cfg, int ranks, tg_mesh *out)
 {
     int64_t axes[TG_CONFIG_AXES];
     int size[TG_AXES];
     _Static_assert((int)TG_CONFIG_AXES == (int)TG_AXES,
                    "the axes of the configuration are those of the mesh");
-    tg_config_axes(cfg, t->ranks, axes);
+    tg_config_axes(cfg, ranks, axes);
     for (int a = 0; a < TG_AXES; a++)
         size[a] = (int)axes[a];
-    TG_TRY(tg_mesh_make(size, t->ranks, &t->mesh));
+    return tg_mesh_make(size, ranks, out);
+}
+
+teng_status tg_team_bind(tg_team *t, const tg_config *cfg)
+{
+    TG_TRY(tg_team_mesh(cfg, t->ranks, &t->mesh));
     TG_TRY(tg_comm_bind(t->comm, &t->mesh));
     tg_comm_timeout(t->comm, cfg->parallel.timeout);
     tg_comm_check(t->comm, cfg->parallel.check);

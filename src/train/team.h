@@ -21,7 +21,9 @@ typedef struct tg_team {
  * is none. */
 teng_status tg_team_open(tg_team **out);
 void tg_team_close(tg_team **team);
-/* The mesh of parallel.*, with its groups, and parallel.timeout. The configuration has been checked. */
+/* The mesh of parallel.* for so many ranks; 0: as many as it makes. */
+teng_status tg_team_mesh(const tg_config *cfg, int ranks, tg_mesh *out);
+/* That mesh, with its groups, and parallel.timeout. The configuration has been checked. */
 teng_status tg_team_bind(tg_team *team, const tg_config *cfg);
 
 static inline bool tg_team_is_first(const tg_team *team)
