@@ -38,8 +38,7 @@ struct tg_bench_step {
     double began, modelled, planned, ready, first_end, first_loss, last_loss, peak_gflops;
     uint64_t base_rss, peak_rss;
     int64_t dropped;
-    tg_comm_times times;         /* of the timed steps */
-    uint64_t sent[1 << TG_AXES]; /* by axes, the same */
+    tg_comm_counts counts; /* of the timed steps */
     TG_VEC(double) seconds, waits;
 };
 
@@ -175,24 +174,12 @@ tg_core *tg_bench_step_core(tg_bench_step *step)
     return step->core;
 }
 
-/* What the ranks' communication took: minus at the begin of timed steps, plus at their end. */
-static void count_communication(tg_bench_step *b, bool begin)
-{
-    if (!b->team) return;
-    const tg_comm_times now = tg_comm_time(b->team->comm);
-    const double sign = begin ? -1 : 1;
-    b->times.busy += sign * now.busy;
-    b->times.exposed += sign * now.exposed;
-    b->times.waited += sign * now.waited;
-    for (tg_axis_set s = 0; s < 1u << TG_AXES; s++)
-        b->sent[s] += begin ? -tg_comm_bytes(b->team->comm, s) : tg_comm_bytes(b->team->comm, s);
-}
-
 teng_status tg_bench_step_run(tg_bench_step *b, int64_t n, bool timed)
 {
     const tg_source source = {.user = b, .next = next_batch, .cursor = cursor, .seek = seek};
     omp_set_num_threads(b->core->dev->info.threads); /* another one may have been open since */
-    if (timed) count_communication(b, true);
+    tg_comm_counts before = {0};
+    if (timed && b->team) tg_comm_count(b->team->comm, NULL, &before);
     for (int64_t i = 0; i < n; i++) {
         if (tg_bench_stopped()) return TENG_INTERRUPTED;
         tg_core_result r;
@@ -208,7 +195,7 @@ teng_status tg_bench_step_run(tg_bench_step *b, int64_t n, bool timed)
         if (timed && (!tg_vec_push(&b->seconds, end - begin) || !tg_vec_push(&b->waits, r.wait_s)))
             return TENG_MEMORY;
     }
-    if (timed) count_communication(b, false);
+    if (timed && b->team) tg_comm_count(b->team->comm, &before, &b->counts);
     const uint64_t rss = tg_peak_rss();
     if (rss > b->peak_rss) b->peak_rss = rss;
     return TENG_OK;
@@ -259,7 +246,7 @@ tg_bench_step_figures tg_bench_step_get(tg_bench_step *b)
         .dtype = teng_dtype_name(product_dtype(b->cfg)),
         .ranks = b->team ? b->team->ranks : 1,
     };
-    memcpy(f.sent, b->sent, sizeof f.sent);
+    memcpy(f.sent, b->counts.sent, sizeof f.sent);
     f.wait_ms = tg_bench_stat_of(b->waits.data, (int64_t)b->waits.len).median * 1e3;
     f.step_ms = tg_bench_stat_of(b->seconds.data, (int64_t)b->seconds.len);
     f.step_ms.median *= 1e3;
@@ -270,8 +257,8 @@ tg_bench_step_figures tg_bench_step_get(tg_bench_step *b)
         f.tokens_per_s = f.steps_per_s * (double)f.tokens_per_step;
         f.gflops = f.tokens_per_s * f.flops_per_token * 1e-9;
         if (f.matmul_peak_gflops > 0) f.mfu = f.gflops / f.matmul_peak_gflops / f.ranks;
-        f.communication_ms = b->times.busy * 1e3 / (double)f.step_ms.n;
-        f.exposed_ms = b->times.exposed * 1e3 / (double)f.step_ms.n;
+        f.communication_ms = b->counts.times.busy * 1e3 / (double)f.step_ms.n;
+        f.exposed_ms = b->counts.times.exposed * 1e3 / (double)f.step_ms.n;
     }
     return f;
 }
@@ -285,7 +272,7 @@ static int put_real(json_t *o, const char *key, double value, bool known)
 /* Of a step, on rank 0: seconds, the share of them that computation did not wait for, and bytes by axes. */
 static json_t *communication_json(const tg_bench_step_figures *f)
 {
-    char axes[64];
+    char axes[TG_AXES_TEXT];
     json_t *sent = json_object();
     const double steps = f->step_ms.n ? (double)f->step_ms.n : 1;
     int failed = !sent;

@@ -205,6 +205,17 @@ tg_comm_times tg_comm_time(const tg_comm *comm)
     return comm->times;
 }
 
+void tg_comm_count(const tg_comm *comm, const tg_comm_counts *before, tg_comm_counts *out)
+{
+    const tg_comm_counts none = {0}, *from = before ? before : &none;
+    const tg_comm_times now = tg_comm_time(comm);
+    out->times.busy += now.busy - from->times.busy;
+    out->times.exposed += now.exposed - from->times.exposed;
+    out->times.waited += now.waited - from->times.waited;
+    for (tg_axis_set s = 0; s < 1u << TG_AXES; s++)
+        out->sent[s] += tg_comm_bytes(comm, s) - from->sent[s];
+}
+
 void *tg_comm_scratch(tg_comm *c, size_t bytes)
 {
     if (bytes <= c->scratch_bytes) return c->scratch;
@@ -215,20 +226,10 @@ void *tg_comm_scratch(tg_comm *c, size_t bytes)
 }
 
 /* ---- a collective begins and ends ---- */
-char *tg_axes_text(char *buf, size_t size, tg_axis_set axes)
-{
-    size_t at = 0;
-    buf[0] = 0;
-    for (int a = 0; a < TG_AXES && at < size; a++)
-        if (axes >> a & 1u)
-            at += (size_t)snprintf(buf + at, size - at, "%s%s", at ? "+" : "", tg_axis_name((tg_axis)a));
-    return buf;
-}
-
 teng_status tg_comm_enter(tg_group *g, const char *fmt, ...)
 {
     tg_comm *c = g->comm;
-    char axes[64];
+    char axes[TG_AXES_TEXT];
     va_list args;
     TG_TRY(tg_comm_drain(c));
     if (g->n == 1) return TENG_OK;

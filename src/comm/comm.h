@@ -109,13 +109,18 @@ tg_comm_times tg_comm_time(const tg_comm *comm);
 
 /* How many ranks the launcher of this process says it started; 0: it was started by none. */
 int tg_comm_launched(void);
-/* "data+tensor" into buf; returns buf. */
-char *tg_axes_text(char *buf, size_t size, tg_axis_set axes);
 /* Whether this build has MPI; and why not, or its version. */
 bool tg_comm_has_mpi(const char **text);
 
 /* What this rank has sent along each axis set so far, in bytes of the formula of the collective (ring): tests
  * hold strategies against it. */
 uint64_t tg_comm_bytes(const tg_comm *comm, tg_axis_set axes);
+
+typedef struct tg_comm_counts {
+    tg_comm_times times;
+    uint64_t sent[1 << TG_AXES]; /* tg_comm_bytes of each set */
+} tg_comm_counts;
+/* Adds to *out what has come since `before`, an earlier count; NULL: since the world was opened. */
+void tg_comm_count(const tg_comm *comm, const tg_comm_counts *before, tg_comm_counts *out);
 
 #endif

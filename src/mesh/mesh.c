@@ -4,6 +4,8 @@
 
 #include "base/fail.h"
 
+#include <stdio.h>
+
 static const char *const names[TG_AXES] = {"pipeline", "replica", "data", "expert", "context", "tensor"};
 const tg_axis tg_mesh_nesting[TG_AXES] = {TG_AXIS_PIPELINE, TG_AXIS_CONTEXT, TG_AXIS_TENSOR,
                                           TG_AXIS_EXPERT,   TG_AXIS_REPLICA, TG_AXIS_DATA};
@@ -11,6 +13,16 @@ const tg_axis tg_mesh_nesting[TG_AXES] = {TG_AXIS_PIPELINE, TG_AXIS_CONTEXT, TG_
 const char *tg_axis_name(tg_axis axis)
 {
     return names[axis];
+}
+
+char *tg_axes_text(char *buf, size_t size, tg_axis_set axes)
+{
+    size_t at = 0;
+    buf[0] = 0;
+    for (int a = 0; a < TG_AXES && at < size; a++)
+        if (axes >> a & 1u)
+            at += (size_t)snprintf(buf + at, size - at, "%s%s", at ? "+" : "", tg_axis_name((tg_axis)a));
+    return buf;
 }
 
 teng_status tg_mesh_make(const int size[TG_AXES], int ranks, tg_mesh *out)

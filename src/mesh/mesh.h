@@ -8,6 +8,7 @@
 #include "teng/tensor.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /* From the slowest to the fastest: ranks that differ in tensor alone are neighbours. */
 typedef enum tg_axis {
@@ -22,6 +23,11 @@ typedef enum tg_axis {
 } tg_axis;
 const char *tg_axis_name(tg_axis axis); /* "pipeline", "data", … */
 typedef uint32_t tg_axis_set;           /* bits 1 << axis */
+/* The axes of parallel.data: ranks with the same parameters in their graphs and rows of their own. */
+#define TG_DATA_AXES (1u << TG_AXIS_REPLICA | 1u << TG_AXIS_DATA)
+#define TG_AXES_TEXT 64
+/* "data+tensor" into buf; returns buf. */
+char *tg_axes_text(char *buf, size_t size, tg_axis_set axes);
 
 typedef struct tg_mesh {
     int size[TG_AXES]; /* each at least 1 */

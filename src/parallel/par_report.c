@@ -41,16 +41,6 @@ double tg_parallel_bytes(const tg_parallel *parallel, tg_axis_set axes)
     return sum;
 }
 
-static void print_axes(tg_axis_set axes, tg_strbuf *out)
-{
-    bool any = false;
-    for (int a = 0; a < TG_AXES; a++) {
-        if (!(axes >> a & 1u)) continue;
-        tg_strbuf_printf(out, "%s%s", any ? "+" : "", tg_axis_name((tg_axis)a));
-        any = true;
-    }
-}
-
 /* The text with every layer's number as *, so that repetitions are one line. */
 static void without_numbers(const char *s, char *out, size_t size)
 {
@@ -76,11 +66,10 @@ typedef struct line {
 
 static void add_line(const tg_parallel_move *m, tg_strbuf *out)
 {
-    char text[TG_DESC_TEXT], where[512], name[256];
+    char text[TG_DESC_TEXT], where[512], name[256], axes[TG_AXES_TEXT];
     without_numbers(m->where, where, sizeof where);
-    tg_strbuf_printf(out, "%-8s %-14s ", tg_phase_name(m->phase), m->op);
-    print_axes(m->axes, out);
-    tg_strbuf_printf(out, " %s", tg_desc_text(text, &m->desc));
+    tg_strbuf_printf(out, "%-8s %-14s %s %s", tg_phase_name(m->phase), m->op,
+                     tg_axes_text(axes, sizeof axes, m->axes), tg_desc_text(text, &m->desc));
     if (m->value) {
         without_numbers(m->value, name, sizeof name);
         tg_strbuf_printf(out, " %s", name);
@@ -136,13 +125,12 @@ void tg_parallel_print_place(const tg_parallel *parallel, tg_strbuf *out)
 
 void tg_parallel_print_bytes(const tg_parallel *parallel, const char *before, tg_strbuf *out)
 {
-    char text[32];
+    char text[32], name[TG_AXES_TEXT];
     for (tg_axis_set axes = 1; axes < 1u << TG_AXES; axes++) {
         const double bytes = tg_parallel_bytes(parallel, axes);
         if (bytes == 0) continue;
-        tg_strbuf_printf(out, "%s%s along ", before, tg_format_bytes(text, bytes));
-        print_axes(axes, out);
-        tg_strbuf_putc(out, '\n');
+        tg_strbuf_printf(out, "%s%s along %s\n", before, tg_format_bytes(text, bytes),
+                         tg_axes_text(name, sizeof name, axes));
     }
 }
 
@@ -190,14 +178,12 @@ json_t *tg_parallel_json(const tg_parallel *parallel)
         json_object_set_new(sizes, tg_axis_name((tg_axis)a), json_integer(mesh->size[a]));
     for (size_t i = 0; i < parallel->moves.len; i++) {
         const tg_parallel_move *m = &parallel->moves.data[i];
-        char desc[TG_DESC_TEXT];
-        tg_strbuf axes = {0};
-        print_axes(m->axes, &axes);
-        json_array_append_new(moves, json_pack("{s:s, s:s, s:s, s:f, s:s, s:s?, s:s}", "op", m->op, "axes",
-                                               tg_strbuf_str(&axes), "phase", tg_phase_name(m->phase),
-                                               "bytes", m->bytes, "whole", tg_desc_text(desc, &m->desc),
-                                               "value", m->value, "for", m->where));
-        tg_strbuf_free(&axes);
+        char desc[TG_DESC_TEXT], axes[TG_AXES_TEXT];
+        json_array_append_new(moves,
+                              json_pack("{s:s, s:s, s:s, s:f, s:s, s:s?, s:s}", "op", m->op, "axes",
+                                        tg_axes_text(axes, sizeof axes, m->axes), "phase",
+                                        tg_phase_name(m->phase), "bytes", m->bytes, "whole",
+                                        tg_desc_text(desc, &m->desc), "value", m->value, "for", m->where));
     }
     for (size_t i = 0; i < parallel->entries.len; i++) {
         const tg_parallel_entry *e = &parallel->entries.data[i];

@@ -21,9 +21,8 @@ struct tg_profiler {
     bool written; /* or given up */
     tg_profile *profile;
     tg_probe probe;
-    double cpu;          /* seconds used up to the step */
-    tg_comm_times times; /* up to the step */
-    uint64_t sent[1 << TG_AXES];
+    double cpu;             /* seconds used up to the step */
+    tg_comm_counts counted; /* up to the step */
 };
 
 /* CPU seconds of all threads so far; negative where the system does not tell. */
@@ -192,24 +191,22 @@ void tg_profiler_destroy(tg_profiler **profiler)
 static void begin_communication(tg_profiler *p)
 {
     if (!tg_team_is_many(p->core->team)) return;
-    const tg_comm *comm = p->core->team->comm;
-    p->times = tg_comm_time(comm);
-    for (tg_axis_set s = 0; s < 1u << TG_AXES; s++)
-        p->sent[s] = tg_comm_bytes(comm, s);
+    p->counted = (tg_comm_counts){0};
+    tg_comm_count(p->core->team->comm, NULL, &p->counted);
 }
 
 static void end_communication(tg_profiler *p)
 {
     if (!tg_team_is_many(p->core->team)) return;
-    const tg_comm *comm = p->core->team->comm;
-    const tg_comm_times now = tg_comm_time(comm);
-    char axes[64];
-    tg_profile_communication(p->profile, now.busy - p->times.busy, now.exposed - p->times.exposed);
+    tg_comm_counts step = {0};
+    char axes[TG_AXES_TEXT];
+    tg_comm_count(p->core->team->comm, &p->counted, &step);
+    tg_profile_communication(p->profile, step.times.busy, step.times.exposed);
     for (tg_axis_set s = 0; s < 1u << TG_AXES; s++) {
-        const uint64_t sent = tg_comm_bytes(comm, s) - p->sent[s];
         const bool all = s == (1u << TG_AXES) - 1;
-        if (sent)
-            tg_profile_sent(p->profile, all ? "all ranks" : tg_axes_text(axes, sizeof axes, s), (double)sent);
+        if (step.sent[s])
+            tg_profile_sent(p->profile, all ? "all ranks" : tg_axes_text(axes, sizeof axes, s),
+                            (double)step.sent[s]);
     }
 }
 

@@ -88,8 +88,7 @@ static tg_graph *eager_graph(tg_step *s, const char *name)
     tg_graph *g = tg_graph_create(name);
     if (!g) return NULL;
     if (s->options.parallel)
-        g->parts = tg_mesh_group(&s->split.mesh, s->split.rank, 1u << TG_AXIS_REPLICA | 1u << TG_AXIS_DATA,
-                                 NULL, &g->part);
+        g->parts = tg_mesh_group(&s->split.mesh, s->split.rank, TG_DATA_AXES, NULL, &g->part);
     tg_eager_begin(s->eager, g);
     return g;
 }

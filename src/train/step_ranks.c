@@ -15,7 +15,7 @@
 
 static tg_group *data_ranks(void)
 {
-    return tg_comm_along(tg_comm_current(), 1u << TG_AXIS_REPLICA | 1u << TG_AXIS_DATA);
+    return tg_comm_along(tg_comm_current(), TG_DATA_AXES);
 }
 
 bool tg_step_is_split(const tg_step *s)

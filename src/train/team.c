@@ -8,8 +8,6 @@
 #include <limits.h>
 #include <string.h>
 
-enum { DATA_RANKS = 1u << TG_AXIS_REPLICA | 1u << TG_AXIS_DATA };
-
 static bool agreed; /* the pending error is on every rank */
 
 teng_status tg_team_open(tg_team **out)
@@ -73,7 +71,7 @@ static void place_on(const tg_team *t, tg_axis_set axes, int *index, int *count)
 
 void tg_team_rows(const tg_team *team, int *index, int *count)
 {
-    place_on(team, DATA_RANKS | 1u << TG_AXIS_EXPERT, index, count);
+    place_on(team, TG_DATA_AXES | 1u << TG_AXIS_EXPERT, index, count);
 }
 
 void tg_team_columns(const tg_team *team, int *index, int *count)
@@ -150,14 +148,14 @@ teng_status tg_team_max(tg_team *t, int32_t *values, int n)
 teng_status tg_team_sum_labels(tg_team *t, int64_t *values, int n)
 {
     if (!tg_team_is_many(t)) return TENG_OK;
-    tg_group *g = tg_comm_along(t->comm, DATA_RANKS | 1u << TG_AXIS_EXPERT | 1u << TG_AXIS_CONTEXT);
+    tg_group *g = tg_comm_along(t->comm, TG_DATA_AXES | 1u << TG_AXIS_EXPERT | 1u << TG_AXIS_CONTEXT);
     return g ? tg_comm_all_reduce(g, TG_REDUCE_SUM, TENG_I64, values, values, n) : teng_error_status();
 }
 
 teng_status tg_team_sum(tg_team *t, double *values, int n)
 {
     if (!tg_team_is_many(t)) return TENG_OK;
-    tg_group *g = tg_comm_along(t->comm, DATA_RANKS);
+    tg_group *g = tg_comm_along(t->comm, TG_DATA_AXES);
     return g ? tg_comm_all_reduce(g, TG_REDUCE_SUM, TENG_F64, values, values, n) : teng_error_status();
 }
 
