@@ -8,5 +8,5 @@ tg_test(test_op_values ROOMS op)
 # Waiting threads sleep: the table test runs teams larger than the machine, which would spin against each other.
 set_tests_properties(test_ops test_op_harness PROPERTIES ENVIRONMENT OMP_WAIT_POLICY=passive)
 tg_test(test_op_shards ROOMS op_cases)
-tg_test(test_ring ROOMS op)
-tg_test(test_experts ROOMS op)
+tg_test(test_ring SOURCES test_ring.c ranks_world.c ROOMS op)
+tg_test(test_experts SOURCES test_experts.c ranks_world.c ROOMS op)

@@ -6,6 +6,7 @@
 #include "tensor/desc.h"
 
 #include "cmocka_all.h"
+#include "ranks_world.h"
 
 #include <string.h>
 
@@ -179,20 +180,12 @@ static void refused(void **state)
 
 int main(void)
 {
-    tg_mesh mesh;
-    if (tg_op_register_builtin() != TENG_OK || tg_comm_open("auto", &comm) != TENG_OK) {
-        print_error("%s\n", teng_error());
-        return 1;
-    }
+    if (!world_open(TG_AXIS_DATA, &comm)) return 1;
     rank = tg_comm_rank(comm);
     ranks = tg_comm_size(comm);
-    int size[TG_AXES] = {1, 1, ranks, 1, 1, 1};
-    if (tg_mesh_make(size, ranks, &mesh) != TENG_OK || tg_comm_bind(comm, &mesh) != TENG_OK) return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces), cmocka_unit_test(reduced), cmocka_unit_test(to_all),
         cmocka_unit_test(many),   cmocka_unit_test(into),    cmocka_unit_test(refused),
     };
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    tg_comm_close(&comm);
-    return failed;
+    return world_close(&comm, cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -8,6 +8,7 @@
 #include "op/op_list.h"
 
 #include "cmocka_all.h"
+#include "ranks_world.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -154,25 +155,18 @@ static void failures_name_the_place(void **state)
 
 int main(void)
 {
-    tg_mesh mesh;
-    if (tg_op_register_builtin() != TENG_OK || tg_comm_open("auto", &comm) != TENG_OK ||
-        tg_device_open("cpu", 1, &device) != TENG_OK) {
+    if (!world_open(TG_AXIS_DATA, &comm)) return 1;
+    rank = tg_comm_rank(comm);
+    ranks = tg_comm_size(comm);
+    if (tg_device_open("cpu", 1, &device) != TENG_OK) {
         print_error("%s\n", teng_error());
         return 1;
     }
-    rank = tg_comm_rank(comm);
-    ranks = tg_comm_size(comm);
-    const int size[TG_AXES] = {1, 1, ranks, 1, 1, 1};
-    if (tg_mesh_make(size, ranks, &mesh) != TENG_OK || tg_comm_bind(comm, &mesh) != TENG_OK) return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(beside_gives_the_same_bits), cmocka_unit_test(a_probe_sees_it),
         cmocka_unit_test(failures_name_the_place), /* last: a posted call that failed ends communication */
     };
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    if (failed)
-        tg_comm_abandon(&comm, "a test failed");
-    else
-        tg_comm_close(&comm);
+    const int failed = world_close(&comm, cmocka_run_group_tests(tests, NULL, NULL));
     tg_device_close(&device);
     return failed;
 }

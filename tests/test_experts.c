@@ -13,6 +13,7 @@
 #include "tensor/desc.h"
 
 #include "cmocka_all.h"
+#include "ranks_world.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -212,25 +213,14 @@ static void refusals(void **state)
 
 int main(void)
 {
-    tg_mesh mesh;
-    if (tg_op_register_builtin() != TENG_OK || tg_comm_open("auto", &comm) != TENG_OK) {
-        print_error("%s\n", teng_error());
-        return 1;
-    }
+    if (!world_open(TG_AXIS_EXPERT, &comm)) return 1;
     rank = tg_comm_rank(comm);
     ranks = tg_comm_size(comm);
-    const int size[TG_AXES] = {1, 1, 1, ranks, 1, 1};
-    if (ranks > MOST || tg_mesh_make(size, ranks, &mesh) != TENG_OK || tg_comm_bind(comm, &mesh) != TENG_OK)
-        return 1;
+    if (ranks > MOST) return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_go_and_come_back),
         cmocka_unit_test(products),
         cmocka_unit_test(refusals),
     };
-    const int failures = cmocka_run_group_tests(tests, NULL, NULL);
-    if (failures && ranks > 1)
-        tg_comm_abandon(&comm, "a test failed");
-    else
-        tg_comm_close(&comm);
-    return failures;
+    return world_close(&comm, cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -21,7 +21,7 @@
 
 static char root[] = "/tmp/teng-offload-XXXXXX";
 
-enum { ALL = TG_OFFLOAD_OPTIMIZER | TG_OFFLOAD_PARAMETERS | TG_OFFLOAD_ACTIVATIONS };
+enum { ALL = TG_OFFLOAD_ALL };
 
 static tg_step_options on_disk(unsigned what)
 {

@@ -13,9 +13,9 @@
 #include "tensor/desc.h"
 
 #include "cmocka_all.h"
+#include "ranks_world.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 static tg_comm *comm;
@@ -217,27 +217,13 @@ static void refusals(void **state)
 
 int main(void)
 {
-    if (tg_op_register_builtin() != TENG_OK || tg_comm_open("auto", &comm) != TENG_OK) {
-        fprintf(stderr, "%s\n", teng_error());
-        return 1;
-    }
+    if (!world_open(TG_AXIS_CONTEXT, &comm)) return 1;
     rank = tg_comm_rank(comm);
     ranks = tg_comm_size(comm);
-    tg_mesh mesh;
-    const int size[TG_AXES] = {1, 1, 1, 1, ranks, 1};
-    if (tg_mesh_make(size, ranks, &mesh) != TENG_OK || tg_comm_bind(comm, &mesh) != TENG_OK) {
-        fprintf(stderr, "%s\n", teng_error());
-        return 1;
-    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(against_the_whole),
         cmocka_unit_test(same_bits),
         cmocka_unit_test(refusals),
     };
-    const int failures = cmocka_run_group_tests(tests, NULL, NULL);
-    if (failures && ranks > 1)
-        tg_comm_abandon(&comm, "a test failed");
-    else
-        tg_comm_close(&comm);
-    return failures;
+    return world_close(&comm, cmocka_run_group_tests(tests, NULL, NULL));
 }
