@@ -198,6 +198,51 @@ static void submit_without_memory(void **state)
     assert_false(tg_path_exists(in_dir("r/step-00000001")));
 }
 
+static void prepared_memory_is_used(void **state)
+{
+    (void)state;
+    tg_ckpt_writer *writer;
+    tg_ckpt_item items[ITEMS];
+    at_step(1, items);
+    for (int mode = 0; mode < 2; mode++) {
+        assert_ok(tg_ckpt_writer_create(in_dir("r"), 0, mode, (tg_ckpt_team){0}, &writer));
+        tg_ckpt_writer_prepare(writer, items, ITEMS);
+        assert_ok(tg_ckpt_writer_wait(writer));
+        if (mode) {
+            tg_alloc_fail_at(1); /* what submit needs beside the staging buffer */
+            assert_int_equal(tg_ckpt_writer_submit(writer, 1, items, ITEMS, NULL), TENG_MEMORY);
+            tg_alloc_fail_at(0);
+            assert_null(strstr(teng_error(), "staging"));
+            teng_error_clear();
+        }
+        tg_ckpt_done done;
+        assert_false(tg_ckpt_writer_poll(writer, &done)); /* to prepare is not to save */
+        submit(writer, 2 + mode);
+        tg_ckpt_writer_prepare(writer, items, ITEMS); /* beside a save, and right before the end */
+        tg_ckpt_writer_destroy(&writer);
+    }
+    assert_true(tg_path_exists(in_dir("r/step-00000002/state.json")));
+    assert_true(tg_path_exists(in_dir("r/step-00000003/state.json")));
+    assert_false(tg_path_exists(in_dir("r/step-00000001")));
+}
+
+static void prepare_without_memory(void **state)
+{
+    (void)state;
+    tg_ckpt_writer *writer;
+    tg_ckpt_item items[ITEMS];
+    assert_ok(tg_ckpt_writer_create(in_dir("r"), 0, true, (tg_ckpt_team){0}, &writer));
+    at_step(1, items);
+    tg_alloc_fail_at(1);
+    tg_ckpt_writer_prepare(writer, items, ITEMS);
+    assert_ok(tg_ckpt_writer_wait(writer)); /* not an error yet */
+    tg_alloc_fail_at(0);
+    submit(writer, 1);
+    assert_ok(tg_ckpt_writer_wait(writer));
+    tg_ckpt_writer_destroy(&writer);
+    assert_true(tg_path_exists(in_dir("r/step-00000001/state.json")));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,6 +251,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(failure_is_kept_and_retry_works, enter, leave),
         cmocka_unit_test_setup_teardown(the_last_save_needs_no_copy, enter, leave),
         cmocka_unit_test_setup_teardown(submit_without_memory, enter, leave),
+        cmocka_unit_test_setup_teardown(prepared_memory_is_used, enter, leave),
+        cmocka_unit_test_setup_teardown(prepare_without_memory, enter, leave),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,7 +27,7 @@ typedef struct bench {
     tg_ckpt_writer *writer;
     char *dir;
     uint64_t bytes;
-    double first_stall; /* with memory for the copy that is written from */
+    double first_stall; /* after as few steps, in which the thread got memory for the copy */
     TG_VEC(double) alone, beside, stall, write, disk;
 } bench;
 
@@ -119,6 +119,7 @@ static teng_status measure(bench *b, const tg_config *cfg, const tg_bench_checkp
     TG_TRY(tg_bench_step_open(cfg, &b->step));
     TG_TRY(tg_bench_step_run(b->step, 2, false)); /* from here on the optimizer has its states */
     TG_TRY(tg_ckpt_writer_create(b->dir, 1, cfg->checkpoint.async, (tg_ckpt_team){0}, &b->writer));
+    tg_core_prepare_saves(tg_bench_step_core(b->step), b->writer);
     TG_TRY(one_save(b));
     b->first_stall = b->stall.data[0];
     b->alone.len = b->beside.len = b->stall.len = b->write.len = 0;

@@ -1,6 +1,6 @@
 /*
  * Saving beside training. There is one job with one staging buffer; it is either idle (in the queue `idle`),
- * being filled by submit, or on its way through the thread. Whoever took it from a queue owns it, so nothing
+ * being filled by submit, or on its way through the thread (to be written, or only to get its memory). Whoever took it from a queue owns it, so nothing
  * else needs a lock, and outcomes travel in it back to the caller's thread.
  */
 #include "ckpt/checkpoint.h"
@@ -11,7 +11,11 @@
 #include "base/vec.h"
 #include "tensor/desc.h"
 
+#include <stdatomic.h>
 #include <string.h>
+
+#define TOUCH ((size_t)2 << 20) /* bytes between two looks at `closing` */
+#define PAGE ((size_t)4096)
 
 typedef struct job {
     int64_t step;
@@ -20,6 +24,7 @@ typedef struct job {
     tg_arena *names;
     unsigned char *staging;
     size_t staging_bytes;
+    size_t prepare; /* not 0: the thread is to get a staging buffer of so many bytes, and no save */
     double stall;
     bool has_outcome;
     tg_ckpt_done outcome;
@@ -33,6 +38,7 @@ struct tg_ckpt_writer {
     job job;
     tg_queue *idle, *jobs;
     tg_thread *thread;
+    _Atomic bool closing;
     TG_VEC(tg_ckpt_done) finished; /* not reported yet: from `reported` on */
     size_t reported;
     tg_error last;
@@ -70,15 +76,42 @@ static void run_save(tg_ckpt_writer *w, int64_t step, const tg_ckpt_item *items,
     if (before.status != TENG_OK) tg_error_give(&before);
 }
 
+static teng_status grow_staging(job *j, size_t need)
+{
+    if (need <= j->staging_bytes) return TENG_OK;
+    tg_free_aligned(j->staging);
+    j->staging_bytes = 0;
+    j->staging = tg_alloc_aligned(need);
+    if (!j->staging) return tg_fail_context("staging buffer of an asynchronous checkpoint");
+    j->staging_bytes = need;
+    return TENG_OK;
+}
+
+/* Memory is there when its pages have been written to, which for gigabytes takes seconds. What fails here
+ * fails again, and is told, when a save needs it. */
+static void prepare(tg_ckpt_writer *w, job *j)
+{
+    if (grow_staging(j, j->prepare) != TENG_OK) teng_error_clear();
+    for (size_t at = 0; at < j->staging_bytes; at += PAGE) {
+        if (at % TOUCH == 0 && atomic_load_explicit(&w->closing, memory_order_relaxed)) break;
+        ((volatile unsigned char *)j->staging)[at] = 0;
+    }
+    j->prepare = 0;
+}
+
 static void writer_main(void *arg)
 {
     tg_ckpt_writer *w = arg;
     void *item;
     while (tg_queue_get(w->jobs, &item)) {
         job *j = item;
-        run_save(w, j->step, j->items.data, j->items.len, j->state, &j->outcome);
-        j->outcome.stall = j->stall;
-        j->has_outcome = true;
+        if (j->prepare) {
+            prepare(w, j);
+        } else {
+            run_save(w, j->step, j->items.data, j->items.len, j->state, &j->outcome);
+            j->outcome.stall = j->stall;
+            j->has_outcome = true;
+        }
         tg_queue_put(w->idle, j);
     }
 }
@@ -131,14 +164,8 @@ static job *take_idle(tg_ckpt_writer *w, bool wait)
 
 static teng_status fill(job *j, int64_t step, const tg_ckpt_item *items, size_t n, const json_t *state)
 {
-    size_t need = tg_ckpt_staging_bytes(items, n), at = 0;
-    if (need > j->staging_bytes) {
-        tg_free_aligned(j->staging);
-        j->staging_bytes = 0;
-        j->staging = tg_alloc_aligned(need);
-        if (!j->staging) return tg_fail_context("staging buffer of an asynchronous checkpoint");
-        j->staging_bytes = need;
-    }
+    size_t at = 0;
+    TG_TRY(grow_staging(j, tg_ckpt_staging_bytes(items, n)));
     tg_arena_destroy(&j->names);
     json_decref(j->state);
     j->state = state ? json_deep_copy(state) : NULL;
@@ -194,6 +221,14 @@ teng_status tg_ckpt_writer_submit(tg_ckpt_writer *w, int64_t step, const tg_ckpt
     return status;
 }
 
+void tg_ckpt_writer_prepare(tg_ckpt_writer *w, const tg_ckpt_item *items, size_t n)
+{
+    job *j = w->async ? take_idle(w, false) : NULL;
+    if (!j) return; /* a save is on its way: it has the buffer */
+    j->prepare = tg_ckpt_staging_bytes(items, n);
+    tg_queue_put(j->prepare ? w->jobs : w->idle, j);
+}
+
 bool tg_ckpt_writer_poll(tg_ckpt_writer *w, tg_ckpt_done *out)
 {
     job *j = w->async ? take_idle(w, false) : NULL;
@@ -226,6 +261,7 @@ void tg_ckpt_writer_destroy(tg_ckpt_writer **writer)
 {
     if (!writer || !*writer) return;
     tg_ckpt_writer *w = *writer;
+    atomic_store_explicit(&w->closing, true, memory_order_relaxed);
     if (w->jobs) tg_queue_close(w->jobs); /* the thread finishes what it has */
     tg_thread_join(&w->thread);
     tg_queue_destroy(&w->jobs);

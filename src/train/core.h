@@ -137,6 +137,8 @@ teng_status tg_core_state_json(const tg_core *core, json_t *state);
 /* Gives a checkpoint to a writer: state holds what the caller adds. last: nothing will happen beside it, it
  * is written at once, without a copy of everything. */
 teng_status tg_core_submit(const tg_core *core, tg_ckpt_writer *writer, json_t *state, bool last);
+/* tg_ckpt_writer_prepare for what submit will give; once the optimizer has its states, after a step. */
+void tg_core_prepare_saves(const tg_core *core, tg_ckpt_writer *writer);
 teng_status tg_core_restore(tg_core *core, const tg_ckpt *ck, const tg_source *source);
 
 #endif

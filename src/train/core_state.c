@@ -125,6 +125,17 @@ teng_status tg_core_submit(const tg_core *core, tg_ckpt_writer *writer, json_t *
     return status;
 }
 
+void tg_core_prepare_saves(const tg_core *core, tg_ckpt_writer *writer)
+{
+    tg_ckpt_item *items = NULL;
+    size_t n = 0;
+    if (tg_core_items(core, &items, &n) == TENG_OK)
+        tg_ckpt_writer_prepare(writer, items, n);
+    else
+        teng_error_clear(); /* told by the save itself */
+    tg_free(items);
+}
+
 /* Optimizer states are added to the store as the file has them, or this rank's part of them; the step's plan
  * checks shapes when it binds. */
 static teng_status restore_optimizer(tg_core *core, const tg_ckpt *ck)

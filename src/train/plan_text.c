@@ -80,7 +80,7 @@ static teng_status print_summary(const tg_config *cfg, const tg_lm_info *info, c
     tg_strbuf_printf(out, "beside the plan       batches read ahead %s",
                      tg_format_bytes(a, (double)more.batches));
     if (more.checkpoint)
-        tg_strbuf_printf(out, "; from the first checkpoint on a copy of %s to write from (checkpoint.async)",
+        tg_strbuf_printf(out, "; with checkpoints on the way, a copy of %s to write from (checkpoint.async)",
                          tg_format_bytes(a, (double)more.checkpoint));
     tg_strbuf_printf(out, "; program and libraries, resident now %s\n",
                      tg_format_bytes(a, (double)tg_current_rss()));

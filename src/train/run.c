@@ -68,6 +68,14 @@ static bool save_is_due(const tg_run *run)
     return run->save_by_time;
 }
 
+/* A save will come that is not the last. */
+static bool saves_ahead(const tg_run *run)
+{
+    const int64_t every = run->cfg->checkpoint.every;
+    return run->cfg->checkpoint.seconds > 0 ||
+           (every > 0 && (run->core->done / every + 1) * every < run->cfg->train.steps);
+}
+
 /* The last save of a run is waited for; its failure is the run's failure. */
 static teng_status save_last(tg_run *run)
 {
@@ -290,8 +298,9 @@ teng_status tg_run_more_steps(tg_run *run, int64_t steps, tg_run_sink *sink, voi
 static teng_status loop(tg_run *run, pace *p)
 {
     TG_TRY(look_up(run, p));
-    while (!is_over(run)) {
+    for (bool first = true; !is_over(run); first = false) {
         TG_TRY(run->cfg->data.sink ? run_sink(run, p) : one_step(run, p));
+        if (first && saves_ahead(run) && !save_is_due(run)) tg_saver_prepare(run->saver, run->core);
         report_saves(run, -1);
         const bool more = run->core->done < run->cfg->train.steps;
         if (eval_is_due(run) && more) {

@@ -143,6 +143,11 @@ static teng_status submit_many(tg_saver *s, const tg_core *core, json_t *state, 
 }
 
 /* ---- any ---- */
+void tg_saver_prepare(tg_saver *s, const tg_core *core)
+{
+    tg_core_prepare_saves(core, s->writer);
+}
+
 teng_status tg_saver_submit(tg_saver *s, const tg_core *core, json_t *state, bool last)
 {
     return s->team ? submit_many(s, core, state, last) : tg_core_submit(core, s->writer, state, last);

@@ -13,6 +13,8 @@ typedef struct tg_saver tg_saver;
 teng_status tg_saver_create(const char *root, int keep_max, bool async, tg_team *team, tg_saver **out);
 /* Waits for what is being written here; a save of many ranks that was not committed stays uncommitted. */
 void tg_saver_destroy(tg_saver **saver);
+/* tg_core_prepare_saves; not collective. */
+void tg_saver_prepare(tg_saver *s, const tg_core *core);
 /* Collective, as all below. As tg_core_submit; a former save is finished first. */
 teng_status tg_saver_submit(tg_saver *s, const tg_core *core, json_t *state, bool last);
 /* The outcome of a save that all ranks have finished, once each, the same on all of them. Never waits for a
