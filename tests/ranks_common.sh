@@ -92,3 +92,14 @@ same() {
 # What takes back all that a layout says: one rank.
 alone='parallel.mode=semi_auto parallel.data=1 parallel.tensor=1 parallel.sequence=false parallel.pipeline=1
     parallel.schedule=1f1b parallel.chunks=1 parallel.context=1 parallel.expert=1 parallel.zero=0 parallel.shard_group=0'
+
+# only WORDS…: these, and what takes back the rest of a layout.
+only() {
+    for word in $alone; do
+        case " $*" in
+        *" ${word%%=*}="*) ;;
+        *) echo "$word" ;;
+        esac
+    done
+    echo "$@"
+}
