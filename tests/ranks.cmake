@@ -21,6 +21,7 @@ if(TENG_MPI_LIBRARY)
   tg_ranks_test(ranks_tensor FAMILY llama LABELS fast CASES
     "2 parallel.tensor=2 parallel.check=true" "4 parallel.data=2 parallel.tensor=2 parallel.sequence=true parallel.zero=1")
   tg_ranks_test(ranks_expert FAMILY mixtral LABELS fast CASES "4 parallel.expert=2 parallel.data=2")
+  tg_ranks_test(ranks_stages FAMILY llama LABELS fast CASES "4 parallel.context=2 parallel.pipeline=2 train.micro_batches=2")
   tg_ranks_test(ranks_pynative FAMILY llama LABELS fast CASES
     "2 parallel.data=2 context.mode=pynative" "2 parallel.data=2 parallel.zero=3 context.mode=pynative train.micro_batches=2")
   tg_ranks_test(ranks_many_data FAMILY llama LABELS slow CASES
