@@ -45,17 +45,35 @@ ranks() {
     checks=$((checks + 1))
 }
 
+# stopped RUN COPY [STEP]: a copy of the run as it was behind that step (10), of which it has a checkpoint.
+stopped() {
+    at=${3:-10}
+    rm -rf "$2"
+    mkdir "$2" "$2/checkpoints" "$2/model"
+    cp "$1/config.yaml" "$1/tokenizer.json" "$1/log.txt" "$2/"
+    cp "$1/model/config.json" "$2/model/"
+    cp -r "$1/checkpoints/step-$(printf %08d "$at")" "$2/checkpoints/"
+    awk -F'"step": *' -v at="$at" '$2 + 0 <= at' "$1/metrics.jsonl" >"$2/metrics.jsonl"
+}
+
+# equal_bytes A B WHAT: files or folders.
+equal_bytes() {
+    diff -r "$1" "$2" >why || die "$3: $(cat why)"
+    checks=$((checks + 1))
+}
+
 # figures RUN: "step loss norm" a line, and "val step loss".
 figures() {
     sed -n 's/.*"type": *"step", *"step": *\([0-9]*\),.*"loss": *\([-+.e0-9]*\),.*"grad_norm": *\([-+.e0-9]*\).*/\1 \2 \3/p
             s/.*"type": *"eval", *"step": *\([0-9]*\),.*"val_loss": *\([-+.e0-9]*\).*/val \1 \2/p' "$1/metrics.jsonl"
 }
 
-# same A B TOLERANCE: as many figures, each within that relative distance; 0: the same text.
+# same A B TOLERANCE [STEP]: as many figures, each within that relative distance; 0: the same text. Or those of one step.
 same() {
-    figures "$1" >a.figures
-    figures "$2" >b.figures
-    [ "$(wc -l <a.figures)" -ge 10 ] || die "$1 has too few figures"
+    figures "$1" | sed -n "/^${4:+$4 }/p" >a.figures
+    figures "$2" | sed -n "/^${4:+$4 }/p" >b.figures
+    [ -n "${4:-}" ] && least=1 || least=10
+    [ "$(wc -l <a.figures)" -ge "$least" ] || die "$1 has too few figures"
     awk -v limit="$3" '
         NR == FNR { a[FNR] = $0; n = FNR; next }
         { m = FNR
@@ -69,4 +87,19 @@ same() {
         END { if (!bad && n != m) { print n " and " m " figures"; exit 1 } }' a.figures b.figures >why ||
         die "$2 does not agree with $1 within $3: $(cat why)"
     checks=$((checks + 1))
+}
+
+# What takes back all that a layout says: one rank.
+alone='parallel.mode=semi_auto parallel.data=1 parallel.tensor=1 parallel.sequence=false parallel.pipeline=1
+    parallel.schedule=1f1b parallel.chunks=1 parallel.context=1 parallel.expert=1 parallel.zero=0 parallel.shard_group=0'
+
+# only WORDS…: these, and what takes back the rest of a layout.
+only() {
+    for word in $alone; do
+        case " $*" in
+        *" ${word%%=*}="*) ;;
+        *) echo "$word" ;;
+        esac
+    done
+    echo "$@"
 }

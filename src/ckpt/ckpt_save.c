@@ -15,6 +15,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool plain_name(const char *s)
@@ -38,13 +39,21 @@ static teng_status check_arguments(const char *root, int64_t step, const tg_ckpt
     return TENG_OK;
 }
 
-/* One file: the items of one group, gathered into `picked`. */
+static int by_name(const void *a, const void *b)
+{
+    const tg_ckpt_item *x = a, *y = b;
+    return strcmp(x->name ? x->name : "", y->name ? y->name : "");
+}
+
+/* One file: the items of one group, gathered into `picked`. In the order of their names: a state that was
+ * read has another order in memory than one that was made, and gives the same bytes. */
 static teng_status write_group(const char *folder, const char *group, tg_ckpt_team team,
                                const tg_ckpt_item *items, size_t n, tg_ckpt_item *picked, json_t *files)
 {
     size_t count = 0;
     for (size_t i = 0; i < n; i++)
         if (strcmp(items[i].group, group) == 0) picked[count++] = items[i];
+    qsort(picked, count, sizeof *picked, by_name);
     char *name = team.ranks > 1 ? tg_asprintf("%s.%05d.safetensors", group, team.rank)
                                 : tg_asprintf("%s.safetensors", group);
     char *path = name ? tg_path_join(folder, name) : NULL;

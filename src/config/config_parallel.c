@@ -17,8 +17,7 @@ enum { PIPELINE, REPLICA, DATA, EXPERT, CONTEXT, TENSOR };
 
 void tg_config_axes(const tg_config *cfg, int64_t ranks, int64_t size[TG_CONFIG_AXES])
 {
-    const bool all_data =
-        cfg->parallel.mode == TG_CFG_PARALLEL_DATA && ranks > 0 && !tg_config_is_given(cfg, "parallel.data");
+    const bool all_data = cfg->parallel.mode == TG_CFG_PARALLEL_DATA && ranks > 0 && cfg->parallel.data == 1;
     const int64_t data = all_data ? ranks : cfg->parallel.data, group = cfg->parallel.shard_group;
     const bool groups = cfg->parallel.zero && group && data % group == 0;
     size[PIPELINE] = cfg->parallel.pipeline;
