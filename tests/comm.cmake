@@ -3,7 +3,7 @@ tg_test(test_mesh ROOMS mesh tensor LABELS fast)
 tg_test(test_comm ROOMS comm tensor LABELS fast thread)
 tg_test(test_collective SOURCES test_collective.c ranks_world.c ROOMS op LABELS fast)
 tg_test(test_exec_ranks SOURCES test_exec_ranks.c ranks_world.c ROOMS exec LABELS fast thread)
-tg_program_test(test_cli_ranks LABELS fast)
+tg_program_test(test_cli_ranks LABELS fast ARGS ${CMAKE_SOURCE_DIR})
 # tg_mpi_test(NAME ranks COMMAND …): under mpirun, as root and on fewer cores too; skipped where there is none.
 function(tg_mpi_test name ranks)
   cmake_parse_arguments(T "" "TIMEOUT" "COMMAND;LABELS" ${ARGN})

@@ -4,6 +4,7 @@
  */
 #include "cli/cli_config.h"
 #include "cli/cli_console.h"
+#include "cli/cli_ranks.h"
 
 #include "base/clock.h"
 #include "base/fail.h"
@@ -240,20 +241,9 @@ static void console_free(console *c)
 
 /* ---- the commands ---- */
 
-/* An error that all ranks have is told by rank 0. One that this rank has alone is told with its number, and
- * to the others, who wait for it: the job ends. */
 static int failed(const console *c)
 {
-    if (tg_team_agreed(c->team)) return tg_team_is_first(c->team) ? tg_cli_failed(c->base) : TG_EXIT_FAILURE;
-    tg_error error;
-    tg_error_take(&error);
-    tg_fail(error.status, "rank %d: %s", c->team->rank, error.message);
-    const int status = tg_cli_failed(c->base);
-    char *why = tg_strdup(error.message);
-    fflush(NULL);
-    tg_comm_abandon(&c->team->comm, why ? why : "failed");
-    tg_free(why);
-    return status;
+    return tg_cli_ranks_failed(c->team, c->base->command);
 }
 
 /* The signal that stopped the run, on whichever rank it came. */
@@ -339,14 +329,7 @@ static int load(console *c, tg_config **cfg)
     if (status == TENG_OK) status = tg_cli_override(*cfg, base, &misused);
     if (status == TENG_OK) status = tg_config_check(*cfg, c->team->ranks);
     if (status == TENG_OK) status = tg_config_check_files(*cfg);
-    tg_error error; /* must not be taken for a failure of what follows */
-    int32_t wrong_words = misused;
-    tg_error_take(&error);
-    if (tg_team_max(c->team, &wrong_words, 1) != TENG_OK) return failed(c);
-    if (status != TENG_OK) tg_error_give(&error);
-    if (tg_team_agree(c->team, status) == TENG_OK) return TG_EXIT_OK;
-    if (!wrong_words) return failed(c);
-    return tg_team_is_first(c->team) ? tg_cli_misused(base->command, NULL) : TG_EXIT_USAGE;
+    return tg_cli_ranks_agree(c->team, base->command, NULL, status, misused);
 }
 
 int tg_cmd_train(const tg_args_train *args)
@@ -369,6 +352,8 @@ int tg_cmd_resume(const tg_args_resume *args)
     console c = {.base = &args->base, .quiet = args->quiet, .level = TG_LOG_INFO};
     tg_run *run = NULL;
     int status = join(&c);
+    if (status == TG_EXIT_OK)
+        status = tg_cli_ranks_agree(c.team, args->base.command, NULL, TENG_OK, false);
     if (status == TG_EXIT_OK) {
         catch_signals(c.team);
         const teng_status opened =
