@@ -133,8 +133,8 @@ static void expert_dispatch(void **state)
     for (int n = 2; n <= 4; n += 2) {
         const double share = (double)(n - 1) / n, rows = 4.0 * ROWS * T / n * K * C;
         const par_case c = {.config = mixtral, .size = {[TG_AXIS_EXPERT] = n}};
-        /* Routed rows, when they are even: there and back in both passes, and backward the rows that the first
-         * product read once more, instead of keeping them. Experts are summed by nobody. */
+        /* Routed rows, when they are even: there and back in both passes, and backward the rows that the
+         * first product read once more, instead of keeping them. Experts are summed by nobody. */
         want("expert", n, mean_bytes(c, n, TG_AXIS_EXPERT),
              share * (5 * N_LAYERS * rows + 2 * dense + 2 * 3 * scalar));
     }
@@ -236,12 +236,9 @@ static void memory_of_zero(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(data_and_zero),
-        cmocka_unit_test(tensor_and_sequence),
-        cmocka_unit_test(context_ring),
-        cmocka_unit_test(expert_dispatch),
-        cmocka_unit_test(pipeline_edges),
-        cmocka_unit_test(memory_of_zero),
+        cmocka_unit_test(data_and_zero),  cmocka_unit_test(tensor_and_sequence),
+        cmocka_unit_test(context_ring),   cmocka_unit_test(expert_dispatch),
+        cmocka_unit_test(pipeline_edges), cmocka_unit_test(memory_of_zero),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
