@@ -62,6 +62,17 @@ out '"ranks": 2'
 out '"hidden_share": '
 grep -q '"data": [1-9]' "$scratch/out" || die "no bytes along data: $(cat "$scratch/out")"
 [ "$(grep -c '"first_loss"' "$scratch/out")" = 1 ] || die "not one rank answers: $(cat "$scratch/out")"
+# The banner: the mesh, and where each rank stands on it.
+run 0 launch -n 4 train "$source/configs/llama-tiny.yaml" data.files="[$source/docs/design.md]" run.dir="$scratch/banner" \
+    train.steps=1 data.val_fraction=0 train.eval_every=0 parallel.data=2 parallel.tensor=2 parallel.zero=1
+out 'ranks    4: data 2 x tensor 2; ZeRO 1 (the last axis counts fastest)'
+[ "$(grep -c 'rank [0-3] of 4 on .* (process [0-9]*): cores .*; data [01], tensor [01]$' "$scratch/out")" = 4 ] ||
+    die "the banner does not name all ranks: $(cat "$scratch/out")"
+grep -q 'rank 2 of 4 .*; data 1, tensor 0$' "$scratch/out" || die "rank 2 stands elsewhere: $(cat "$scratch/out")"
+# Every pair of eight ranks.
+run 0 launch -n 8 doctor ranks --json
+out 'rank 7 of 8 on '
+out '"same_version": true'
 run 1 launch -n 2 bench step default parallel.tensor=3 # MPI ends the job, with its status
 err '3 ranks, and 2 run'
 echo "$checks command lines"

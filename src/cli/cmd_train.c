@@ -130,31 +130,50 @@ static const char *precision_text(const tg_config *cfg)
     return texts[cfg->precision.level][cfg->precision.dtype == TG_CFG_DTYPE16_FP16];
 }
 
-static int64_t other_ranks(const tg_config *cfg)
+/* "data 2 x tensor 4": the axes of more than one rank, the slowest first; with a rank its place on each:
+ * "data 1, tensor 3". */
+static void axes_text(const tg_mesh *mesh, int rank, tg_strbuf *out)
 {
-    return cfg->parallel.tensor * cfg->parallel.pipeline * cfg->parallel.context * cfg->parallel.expert;
+    int coord[TG_AXES];
+    const size_t begin = out->len;
+    if (rank >= 0) tg_mesh_coords(mesh, rank, coord);
+    for (int a = 0; a < TG_AXES; a++)
+        if (mesh->size[a] > 1)
+            tg_strbuf_printf(out, "%s%s %d",
+                             out->len == begin ? ""
+                             : rank < 0        ? " x "
+                                               : ", ",
+                             tg_axis_name((tg_axis)a), rank < 0 ? mesh->size[a] : coord[a]);
 }
 
-/* Where each rank runs; of very many the first. */
+/* The mesh, and where each rank runs and stands on it; of very many the first. */
 static void say_ranks(console *c, const tg_config *cfg)
 {
     enum { SHOWN = 16 };
     char *all = NULL;
-    if (!tg_team_is_many(c->team)) return;
-    if (tg_team_gather_text(c->team, tg_comm_binding(c->team->comm), &all) != TENG_OK) {
+    const tg_team *team = c->team;
+    tg_strbuf text = {0};
+    tg_mesh mesh;
+    if (!tg_team_is_many(team) || tg_team_mesh(cfg, team->ranks, &mesh) != TENG_OK) return;
+    if (tg_team_gather_text(c->team, tg_comm_binding(team->comm), &all) != TENG_OK) {
         teng_error_clear();
         return;
     }
     if (c->progress) {
-        tg_progress_say(c->progress,
-                        "ranks    %d: data %lld, tensor %lld, pipeline %lld, context %lld, expert %lld",
-                        c->team->ranks, (long long)(c->team->ranks / other_ranks(cfg)),
-                        (long long)cfg->parallel.tensor, (long long)cfg->parallel.pipeline,
-                        (long long)cfg->parallel.context, (long long)cfg->parallel.expert);
+        axes_text(&mesh, -1, &text);
+        if (cfg->parallel.zero) tg_strbuf_printf(&text, "; ZeRO %lld", (long long)cfg->parallel.zero);
+        if (cfg->parallel.sequence) tg_strbuf_puts(&text, "; sequence along tensor");
+        tg_progress_say(c->progress, "ranks    %d: %s (the last axis counts fastest)", team->ranks,
+                        tg_strbuf_str(&text));
         const char *at = all;
-        for (int r = 0; r < c->team->ranks && r < SHOWN; r++, at += strlen(at) + 1)
-            tg_progress_say(c->progress, "         %s", at);
+        for (int r = 0; r < team->ranks && r < SHOWN; r++, at += strlen(at) + 1) {
+            text.len = 0;
+            axes_text(&mesh, r, &text);
+            tg_progress_say(c->progress, "         %s; %s", at, tg_strbuf_str(&text));
+        }
+        if (team->ranks > SHOWN) tg_progress_say(c->progress, "         … %d more", team->ranks - SHOWN);
     }
+    tg_strbuf_free(&text);
     tg_free(all);
 }
 
