@@ -11,6 +11,9 @@ tg_program_test(test_cli_usage LABELS fast ARGS ${CMAKE_SOURCE_DIR})
 tg_program_test(test_cli_pages LABELS fast)
 tg_program_test(test_cli_completion LABELS fast)
 tg_program_test(test_cli_data LABELS fast)
+if(NOT TENG_SANITIZE) # which takes memory of its own
+  tg_program_test(test_cli_convert LABELS fast ARGS ${CMAKE_SOURCE_DIR})
+endif()
 tg_program_test(test_cli_run LABELS fast ARGS ${CMAKE_SOURCE_DIR})
 tg_program_test(test_exact LABELS fast ARGS ${CMAKE_SOURCE_DIR})
 if(NOT TENG_SANITIZE) # a sanitized library wants its runtime in every program that uses it

@@ -3,7 +3,7 @@ tg_test(test_mesh ROOMS mesh tensor LABELS fast)
 tg_test(test_comm ROOMS comm tensor LABELS fast thread)
 tg_test(test_collective SOURCES test_collective.c ranks_world.c ROOMS op LABELS fast)
 tg_test(test_exec_ranks SOURCES test_exec_ranks.c ranks_world.c ROOMS exec LABELS fast thread)
-tg_program_test(test_cli_ranks LABELS fast)
+tg_program_test(test_cli_ranks LABELS fast ARGS ${CMAKE_SOURCE_DIR})
 # tg_mpi_test(NAME ranks COMMAND …): under mpirun, as root and on fewer cores too; skipped where there is none.
 function(tg_mpi_test name ranks)
   cmake_parse_arguments(T "" "TIMEOUT" "COMMAND;LABELS" ${ARGN})
@@ -28,6 +28,9 @@ if(TENG_MPI_LIBRARY)
   tg_mpi_test(test_ring_4 4 COMMAND $<TARGET_FILE:test_ring> LABELS fast)
   tg_mpi_test(test_experts_2 2 COMMAND $<TARGET_FILE:test_experts> LABELS fast)
   tg_mpi_test(test_experts_4 4 COMMAND $<TARGET_FILE:test_experts> LABELS fast)
+  add_test(NAME test_ranks_bytes COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/test_ranks_bytes.sh $<TARGET_FILE:teng> ${CMAKE_SOURCE_DIR})
+  set_tests_properties(test_ranks_bytes PROPERTIES LABELS fast SKIP_RETURN_CODE 77 TIMEOUT 120 PROCESSORS 2
+    ENVIRONMENT TENG_MPIRUN=${TENG_MPIRUN})
   # What happens when ranks die, hang or differ: a program that fails as asked, and what the others say.
   add_executable(comm_fault comm_fault.c)
   target_compile_options(comm_fault PRIVATE ${TG_C_FLAGS})

@@ -33,6 +33,11 @@ static void check(bool ok)
     if (!ok) fail_msg("%s", teng_error());
 }
 
+static teng_cell *make(const par_case *c)
+{
+    return c->make ? c->make(c->config) : teng_lm_create(c->config);
+}
+
 tg_graph *par_case_graph(const par_case *c, teng_cell *lm)
 {
     const tg_param_info *infos;
@@ -145,7 +150,7 @@ static void step(par_sim *sim, const par_case *c, int number, par_result *out)
 
 void par_case_run(const par_case *c, par_result *out)
 {
-    teng_cell *lm = teng_lm_create(c->config);
+    teng_cell *lm = make(c);
     check(lm != NULL);
     int ranks = 1;
     for (int a = 0; a < TG_AXES; a++)
@@ -209,7 +214,7 @@ void par_case_compare(const char *what, const par_case *c, double tol)
         if (!(far(many.loss[k], one.loss[k]) <= tol) || !(far(many.norm[k], one.norm[k]) <= tol))
             fail_msg("%s, step %d: loss %.9g, one rank %.9g; norm %.9g, one rank %.9g", what, k + 1,
                      many.loss[k], one.loss[k], many.norm[k], one.norm[k]);
-    teng_cell *lm = teng_lm_create(c->config);
+    teng_cell *lm = make(c);
     const tg_param_info *infos;
     size_t n;
     check(tg_nn_params(lm, &infos, &n) == TENG_OK);

@@ -6,8 +6,9 @@
 #include "par_sim.h"
 
 typedef struct par_case {
-    const char *config; /* config.json text */
-    int size[TG_AXES];  /* 0 stands for 1 */
+    const char *config;                     /* config.json text */
+    teng_cell *(*make)(const char *config); /* the model that takes tokens and labels; NULL: teng_lm_create */
+    int size[TG_AXES];                      /* 0 stands for 1 */
     bool sequence, dropout;
     int zero;
     int64_t micro_batches; /* 0 stands for 1 */

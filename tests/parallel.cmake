@@ -5,3 +5,4 @@ target_link_libraries(tg_par_case PUBLIC tg_parallel tg_nn tg_autograd tg_optim 
 tg_test(test_parallel ROOMS par_case)
 tg_test(test_par_fuse ROOMS par_case)
 tg_test(test_par_bytes ROOMS par_case LABELS fast)
+tg_test(test_par_loss ROOMS par_case LABELS fast)

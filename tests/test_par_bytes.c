@@ -6,6 +6,7 @@
 #include "par_case.h"
 
 #include "base/fail.h"
+#include "parallel/pipe_cut.h"
 #include "tensor/desc.h"
 
 #include "cmocka_all.h"
@@ -23,10 +24,10 @@ static const double scalar = 4, layer = C * C * 2 + C * D * KV * 2 + 3 * C * I +
                     others = 2 * V * C + C;
 static const double residual = 4.0 * ROWS * T * C; /* bytes of the residual stream */
 
-static teng_cell *model(void)
+static teng_cell *model(const char *text)
 {
     json_t *json = NULL;
-    assert_int_equal(tg_json_parse("config", config, sizeof config - 1, &json), TENG_OK);
+    assert_int_equal(tg_json_parse("config", text, strlen(text), &json), TENG_OK);
     teng_cell *lm = tg_lm_create_json(json);
     json_decref(json);
     if (!lm) fail_msg("%s", teng_error());
@@ -35,9 +36,9 @@ static teng_cell *model(void)
 
 static tg_parallel *plan(par_case c, int rank)
 {
-    teng_cell *lm = model();
+    if (!c.config) c.config = config;
+    teng_cell *lm = model(c.config);
     tg_parallel *made;
-    c.config = config;
     c.rows = ROWS;
     c.seq = T;
     tg_graph *g = par_case_local(&c, lm, rank, &made);
@@ -120,6 +121,78 @@ static void context_ring(void **state)
     }
 }
 
+static void expert_dispatch(void **state)
+{
+    (void)state;
+    enum { E = 4, K = 2, N_LAYERS = 2 }; /* experts, of which a token goes to two */
+    static const char mixtral[] =
+        "{\"model_type\":\"mixtral\",\"vocab_size\":61,\"hidden_size\":32,\"intermediate_size\":48,"
+        "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"num_local_experts\":4,"
+        "\"num_experts_per_tok\":2,\"max_position_embeddings\":64,\"tie_word_embeddings\":false}";
+    const double dense = 4 * (L * (layer - 3 * C * I + E * C) + others);
+    for (int n = 2; n <= 4; n += 2) {
+        const double share = (double)(n - 1) / n, rows = 4.0 * ROWS * T / n * K * C;
+        const par_case c = {.config = mixtral, .size = {[TG_AXIS_EXPERT] = n}};
+        /* Routed rows, when they are even: there and back in both passes, and backward the rows that the
+         * first product read once more, instead of keeping them. Experts are summed by nobody. */
+        want("expert", n, mean_bytes(c, n, TG_AXIS_EXPERT),
+             share * (5 * N_LAYERS * rows + 2 * dense + 2 * 3 * scalar));
+    }
+}
+
+/* The bytes of a stage of two along an axis: its pieces are cut out of the graph of a rank. */
+static double stage_bytes(par_case c, int rank, tg_axis axis)
+{
+    teng_cell *lm = model(c.config);
+    tg_pipe_layers *layers;
+    tg_pipe_cut *cut;
+    tg_parallel *made;
+    tg_graph *piece;
+    const int stage = rank / (c.size[TG_AXIS_DATA] > 1 ? c.size[TG_AXIS_DATA] : 1);
+    c.rows = ROWS;
+    c.seq = T;
+    tg_graph *g = par_case_local(&c, lm, rank, &made);
+    assert_int_equal(tg_pipe_layers_make(g, 2, 0, 0, &layers), TENG_OK);
+    assert_int_equal(tg_pipe_cut_make(g, layers, 2, &cut), TENG_OK);
+    assert_int_equal(tg_pipe_piece_graph(cut, stage, false, &piece), TENG_OK);
+    tg_graph_destroy(&piece);
+    assert_int_equal(tg_pipe_update_graph(cut, stage, &piece), TENG_OK);
+    tg_graph_destroy(&piece);
+    assert_int_equal(tg_pipe_cut_moves(cut, stage, made), TENG_OK);
+    const double bytes = tg_parallel_bytes(made, 1u << axis);
+    tg_parallel_destroy(&made);
+    tg_pipe_cut_destroy(&cut);
+    tg_pipe_layers_destroy(&layers);
+    teng_cell_destroy(&lm);
+    return bytes;
+}
+
+static void pipeline_edges(void **state)
+{
+    (void)state;
+    char tied[sizeof config];
+    memcpy(tied, config, sizeof tied);
+    memcpy(strstr(tied, ":false"), ":true ", 6);
+    const double table = 4 * V * C, half = 4 * L / 2 * layer;
+    for (int micro = 2; micro <= 4; micro += 2)
+        for (int data = 1; data <= 2; data++)
+            for (int ties = 0; ties <= 1; ties++) {
+                const par_case c = {.config = ties ? tied : config,
+                                    .size = {[TG_AXIS_PIPELINE] = 2, [TG_AXIS_DATA] = data},
+                                    .micro_batches = micro};
+                /* Each stage sends the residual stream, one forward and one its gradient backward; of a tied
+                 * table the last its part of the gradient, the first the sum. */
+                for (int rank = 0; rank < 2 * data; rank++)
+                    want("pipeline", rank, stage_bytes(c, rank, TG_AXIS_PIPELINE),
+                         micro * residual / data + ties * table);
+                if (data == 1) continue;
+                /* Along data each stage sums the gradients of what it holds alone. */
+                want("data of the first stage", ties, stage_bytes(c, 0, TG_AXIS_DATA), half + table);
+                want("data of the last stage", ties, stage_bytes(c, 2, TG_AXIS_DATA),
+                     half + table + 4 * C + micro * 2 * scalar);
+            }
+}
+
 /* ---- elements that a rank holds ---- */
 static double held(const tg_parallel *p, int rank, tg_value_kind kind)
 {
@@ -163,10 +236,9 @@ static void memory_of_zero(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(data_and_zero),
-        cmocka_unit_test(tensor_and_sequence),
-        cmocka_unit_test(context_ring),
-        cmocka_unit_test(memory_of_zero),
+        cmocka_unit_test(data_and_zero),  cmocka_unit_test(tensor_and_sequence),
+        cmocka_unit_test(context_ring),   cmocka_unit_test(expert_dispatch),
+        cmocka_unit_test(pipeline_edges), cmocka_unit_test(memory_of_zero),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

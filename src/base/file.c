@@ -52,6 +52,14 @@ void tg_map_close(tg_map *map)
     *map = (tg_map){0};
 }
 
+void tg_map_forget(const void *data, size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t begin = ((uintptr_t)data + page - 1) / page * page,
+                    end = ((uintptr_t)data + bytes) / page * page; /* whole pages alone */
+    if (begin < end) (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
 static teng_status read_fd(int fd, const char *path, tg_strbuf *text)
 {
     static const size_t step = 64 << 10;

@@ -17,6 +17,9 @@ typedef struct tg_map {
 } tg_map;
 teng_status tg_map_open(const char *path, tg_map *out);
 void tg_map_close(tg_map *map); /* twice is harmless */
+/* Bytes of a map that are not needed for now: the process gives their memory back, and reads them anew if
+ * need be. */
+void tg_map_forget(const void *data, size_t bytes);
 
 /* Whole file as a NUL-terminated heap string (tg_free). size may be NULL. "-" reads standard input. */
 teng_status tg_file_read(const char *path, char **data, size_t *size);

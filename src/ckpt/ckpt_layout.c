@@ -9,10 +9,12 @@
 #include "base/mem.h"
 #include "base/strmap.h"
 
+#define XXH_STATIC_LINKING_ONLY /* the state on the stack instead of xxHash's own malloc */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 char *tg_ckpt_folder(const char *root, int64_t step, const char *suffix)
 {
@@ -75,10 +77,19 @@ teng_status tg_ckpt_state_hash(const json_t *state, char *text)
 
 teng_status tg_ckpt_file_hash(const char *path, uint64_t *bytes, char *text)
 {
+    static const size_t step = 4 << 20;
     tg_map map;
+    XXH3_state_t hash;
     TG_TRY(tg_map_open(path, &map));
     *bytes = map.size;
-    hash_text(text, tg_hash64(map.data, map.size, 0));
+    XXH3_INITSTATE(&hash);
+    XXH3_64bits_reset(&hash);
+    for (size_t at = 0; at < map.size; at += step) { /* the file may be larger than memory */
+        const size_t n = map.size - at < step ? map.size - at : step;
+        XXH3_64bits_update(&hash, map.data + at, n);
+        tg_map_forget(map.data + at, n);
+    }
+    hash_text(text, XXH3_64bits_digest(&hash));
     tg_map_close(&map);
     return TENG_OK;
 }

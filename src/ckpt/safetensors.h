@@ -88,6 +88,12 @@ teng_status tg_st_read(const tg_st_tensor *t, const teng_desc *want, void *dst);
  * row-major. Types as above. */
 teng_status tg_st_read_box(const tg_st_tensor *t, const teng_desc *whole, const tg_box *box, void *dst);
 
+/* Whether tg_st_read would take it. */
+teng_status tg_st_check(const tg_st_tensor *t, const teng_desc *want);
+/* Its values are not needed for now: of a file that is larger than memory no more stays than is read. Not of
+ * tg_st_open_memory. */
+void tg_st_forget(const tg_st_tensor *t);
+
 /* ---- weights: one file, or an index with its shards ---- */
 typedef struct tg_weights tg_weights;
 /* path: a .safetensors file, an index (.json), or a folder that holds model.safetensors,

@@ -315,23 +315,36 @@ static teng_status gather(const tg_st_tensor *t, const tg_box *box, void *dst)
         t->file, t->name, (long long)copied, (long long)tg_box_numel(box));
 }
 
-teng_status tg_st_read_box(const tg_st_tensor *t, const teng_desc *whole, const tg_box *box, void *dst)
+teng_status tg_st_check(const tg_st_tensor *t, const teng_desc *want)
 {
     char have_text[TG_DESC_TEXT], want_text[TG_DESC_TEXT];
     teng_desc same = t->desc;
-    same.dtype = whole->dtype;
-    const bool alike = t->desc.dtype == whole->dtype;
-    const bool convertible = alike || (tg_dtype_is_float(t->desc.dtype) && tg_dtype_is_float(whole->dtype));
-    if (!tg_desc_equal(&same, whole) || !convertible)
-        return tg_fail(TENG_FORMAT, "%s: tensor \"%.200s\" is %s, but %s is needed", t->file, t->name,
-                       tg_desc_text(have_text, &t->desc), tg_desc_text(want_text, whole));
+    same.dtype = want->dtype;
+    const bool convertible =
+        t->desc.dtype == want->dtype || (tg_dtype_is_float(t->desc.dtype) && tg_dtype_is_float(want->dtype));
+    if (tg_desc_equal(&same, want) && convertible) return TENG_OK;
+    return tg_fail(TENG_FORMAT, "%s: tensor \"%.200s\" is %s, but %s is needed", t->file, t->name,
+                   tg_desc_text(have_text, &t->desc), tg_desc_text(want_text, want));
+}
+
+void tg_st_forget(const tg_st_tensor *t)
+{
+    if (t->data) tg_map_forget(t->data, tg_desc_bytes(&t->desc));
+    for (size_t i = 0; i < t->n_pieces; i++)
+        tg_map_forget(t->pieces[i].data,
+                      (size_t)tg_box_numel(&t->pieces[i].box) * (size_t)teng_dtype_size(t->desc.dtype));
+}
+
+teng_status tg_st_read_box(const tg_st_tensor *t, const teng_desc *whole, const tg_box *box, void *dst)
+{
+    TG_TRY(tg_st_check(t, whole));
     const tg_box all = tg_box_whole(whole);
     const int64_t n = tg_box_numel(box);
     if (t->data && tg_box_equal(box, &all)) {
         tg_convert(whole->dtype, dst, t->desc.dtype, t->data, n);
         return TENG_OK;
     }
-    if (alike) return gather(t, box, dst);
+    if (t->desc.dtype == whole->dtype) return gather(t, box, dst);
     void *own = tg_alloc((size_t)n * (size_t)teng_dtype_size(t->desc.dtype) + 1);
     if (!own) return TENG_MEMORY;
     const teng_status status = gather(t, box, own);

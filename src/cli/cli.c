@@ -3,7 +3,7 @@
 #include "cli/cli.h"
 
 #include "base/fail.h"
-#include "cli/cli_console.h"
+#include "cli/cli_ranks.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -48,7 +48,7 @@ int tg_cli_main(int argc, char **argv)
     tg_cli_call call = {0};
     int status;
     if (!arena || tg_cli_parse(arena, argc - 1, argv + 1, &call) != TENG_OK)
-        status = tg_cli_misused(call.command, call.group);
+        status = tg_cli_ranks_misused(call.command, call.group);
     else if (call.help)
         status = show_help(&call);
     else if (call.version)

@@ -1,11 +1,11 @@
 /* teng bench: asks the bench room for figures and prints them, as JSON or as a table. */
 #include "cli/cli_console.h"
+#include "cli/cli_ranks.h"
 #include "cli/cli_table.h"
 
 #include "base/fail.h"
 #include "base/file.h"
 #include "bench/bench.h"
-#include "comm/comm.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -98,43 +98,39 @@ int tg_cmd_bench_op(const tg_args_bench_op *args)
     return answer(&args->base, args->json, status, figures);
 }
 
-/* A failure of one rank ends all. */
-static int end_ranks(tg_comm **comm, int status)
+static int bench_step(const tg_args_bench_step *args, tg_team *team)
 {
-    if (status == TG_EXIT_OK || tg_comm_size(*comm) == 1) {
-        tg_comm_close(comm);
-        return status;
-    }
-    char *why = tg_strdup(teng_error());
-    fflush(NULL);
-    tg_comm_abandon(comm, why && *why ? why : "failed");
-    tg_free(why);
-    return status;
-}
-
-static int bench_step(const tg_args_bench_step *args, bool first)
-{
+    const tg_cli_base *base = &args->base;
     tg_config *cfg = NULL;
-    const int loaded = load(&args->base, &cfg);
-    if (loaded != TG_EXIT_OK) return loaded;
+    bool misused;
+    const teng_status loaded = tg_bench_config(config_path(base), base->keys, base->n_keys, &misused, &cfg);
+    const int agreed = tg_cli_ranks_agree(team, base->command, NULL, loaded, misused);
+    if (agreed != TG_EXIT_OK) {
+        tg_config_destroy(&cfg);
+        return agreed;
+    }
     const tg_bench_step_options options = {
         .steps = args->steps, .warmup = args->warmup, .peak = !args->no_peak};
     tg_bench_step_figures f;
     json_t *figures = NULL;
     teng_status status = tg_bench_step_measure(cfg, &options, &f);
-    if (status == TENG_OK && first) status = tg_bench_answer(tg_bench_step_json(cfg, &f), &figures);
+    if (status == TENG_OK && tg_team_is_first(team))
+        status = tg_bench_answer(tg_bench_step_json(cfg, &f), &figures);
     tg_config_destroy(&cfg);
-    if (status == TENG_OK && !first) return TG_EXIT_OK;
+    if (status != TENG_OK) return tg_cli_ranks_failed(team, base->command);
+    if (!figures) return TG_EXIT_OK;
     if (!args->json) json_object_del(figures, "first_step_at"); /* a clock that only programs share */
-    return answer(&args->base, args->json, status, figures);
+    return answer(base, args->json, TENG_OK, figures);
 }
 
 int tg_cmd_bench_step(const tg_args_bench_step *args)
 {
-    tg_comm *comm;
-    if (tg_comm_open("auto", &comm) != TENG_OK) return tg_cli_failed(&args->base);
-    const int status = bench_step(args, tg_comm_rank(comm) == 0);
-    return end_ranks(&comm, status);
+    tg_team *team;
+    tg_cli_log_warnings(&args->base);
+    if (tg_team_open(&team) != TENG_OK) return tg_cli_failed(&args->base);
+    const int status = bench_step(args, team);
+    tg_team_close(&team);
+    return status;
 }
 
 int tg_cmd_bench_tokenizer(const tg_args_bench_tokenizer *args)

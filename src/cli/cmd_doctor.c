@@ -1,9 +1,9 @@
 /* teng doctor: is what a training needs in order? Ranks: bench_ranks.c measures, this prints. */
 #include "cli/cli_console.h"
+#include "cli/cli_ranks.h"
 
 #include "base/fail.h"
 #include "bench/bench.h"
-#include "comm/comm.h"
 
 static void put_matrix(tg_strbuf *out, const char *title, const json_t *rows)
 {
@@ -50,16 +50,15 @@ static char *ranks_text(json_t *figures)
 
 int tg_cmd_doctor_ranks(const tg_args_doctor_ranks *args)
 {
-    tg_comm *comm = NULL;
+    tg_team *team = NULL;
     json_t *figures = NULL;
-    teng_status status = tg_comm_open("auto", &comm);
-    if (status == TENG_OK) status = tg_bench_ranks(comm, &figures);
-    int answer = TG_EXIT_OK;
-    if (status != TENG_OK)
-        answer = tg_cli_failed(&args->base);
+    if (tg_team_open(&team) != TENG_OK) return tg_cli_failed(&args->base);
+    int status = tg_cli_ranks_agree(team, args->base.command, NULL, TENG_OK, false);
+    if (status == TG_EXIT_OK && tg_bench_ranks(team->comm, &figures) != TENG_OK)
+        status = tg_cli_ranks_failed(team, args->base.command);
     else if (figures)
-        answer = args->json ? tg_cli_put_json(&args->base, figures)
+        status = args->json ? tg_cli_put_json(&args->base, figures)
                             : tg_cli_put_text(&args->base, ranks_text(figures));
-    tg_comm_close(&comm);
-    return answer;
+    tg_team_close(&team);
+    return status;
 }

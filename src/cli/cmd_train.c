@@ -4,6 +4,7 @@
  */
 #include "cli/cli_config.h"
 #include "cli/cli_console.h"
+#include "cli/cli_ranks.h"
 
 #include "base/clock.h"
 #include "base/fail.h"
@@ -129,31 +130,50 @@ static const char *precision_text(const tg_config *cfg)
     return texts[cfg->precision.level][cfg->precision.dtype == TG_CFG_DTYPE16_FP16];
 }
 
-static int64_t other_ranks(const tg_config *cfg)
+/* "data 2 x tensor 4": the axes of more than one rank, the slowest first; with a rank its place on each:
+ * "data 1, tensor 3". */
+static void axes_text(const tg_mesh *mesh, int rank, tg_strbuf *out)
 {
-    return cfg->parallel.tensor * cfg->parallel.pipeline * cfg->parallel.context * cfg->parallel.expert;
+    int coord[TG_AXES];
+    const size_t begin = out->len;
+    if (rank >= 0) tg_mesh_coords(mesh, rank, coord);
+    for (int a = 0; a < TG_AXES; a++)
+        if (mesh->size[a] > 1)
+            tg_strbuf_printf(out, "%s%s %d",
+                             out->len == begin ? ""
+                             : rank < 0        ? " x "
+                                               : ", ",
+                             tg_axis_name((tg_axis)a), rank < 0 ? mesh->size[a] : coord[a]);
 }
 
-/* Where each rank runs; of very many the first. */
+/* The mesh, and where each rank runs and stands on it; of very many the first. */
 static void say_ranks(console *c, const tg_config *cfg)
 {
     enum { SHOWN = 16 };
     char *all = NULL;
-    if (!tg_team_is_many(c->team)) return;
-    if (tg_team_gather_text(c->team, tg_comm_binding(c->team->comm), &all) != TENG_OK) {
+    const tg_team *team = c->team;
+    tg_strbuf text = {0};
+    tg_mesh mesh;
+    if (!tg_team_is_many(team) || tg_team_mesh(cfg, team->ranks, &mesh) != TENG_OK) return;
+    if (tg_team_gather_text(c->team, tg_comm_binding(team->comm), &all) != TENG_OK) {
         teng_error_clear();
         return;
     }
     if (c->progress) {
-        tg_progress_say(c->progress,
-                        "ranks    %d: data %lld, tensor %lld, pipeline %lld, context %lld, expert %lld",
-                        c->team->ranks, (long long)(c->team->ranks / other_ranks(cfg)),
-                        (long long)cfg->parallel.tensor, (long long)cfg->parallel.pipeline,
-                        (long long)cfg->parallel.context, (long long)cfg->parallel.expert);
+        axes_text(&mesh, -1, &text);
+        if (cfg->parallel.zero) tg_strbuf_printf(&text, "; ZeRO %lld", (long long)cfg->parallel.zero);
+        if (cfg->parallel.sequence) tg_strbuf_puts(&text, "; sequence along tensor");
+        tg_progress_say(c->progress, "ranks    %d: %s (the last axis counts fastest)", team->ranks,
+                        tg_strbuf_str(&text));
         const char *at = all;
-        for (int r = 0; r < c->team->ranks && r < SHOWN; r++, at += strlen(at) + 1)
-            tg_progress_say(c->progress, "         %s", at);
+        for (int r = 0; r < team->ranks && r < SHOWN; r++, at += strlen(at) + 1) {
+            text.len = 0;
+            axes_text(&mesh, r, &text);
+            tg_progress_say(c->progress, "         %s; %s", at, tg_strbuf_str(&text));
+        }
+        if (team->ranks > SHOWN) tg_progress_say(c->progress, "         … %d more", team->ranks - SHOWN);
     }
+    tg_strbuf_free(&text);
     tg_free(all);
 }
 
@@ -240,20 +260,9 @@ static void console_free(console *c)
 
 /* ---- the commands ---- */
 
-/* An error that all ranks have is told by rank 0. One that this rank has alone is told with its number, and
- * to the others, who wait for it: the job ends. */
 static int failed(const console *c)
 {
-    if (tg_team_agreed(c->team)) return tg_team_is_first(c->team) ? tg_cli_failed(c->base) : TG_EXIT_FAILURE;
-    tg_error error;
-    tg_error_take(&error);
-    tg_fail(error.status, "rank %d: %s", c->team->rank, error.message);
-    const int status = tg_cli_failed(c->base);
-    char *why = tg_strdup(error.message);
-    fflush(NULL);
-    tg_comm_abandon(&c->team->comm, why ? why : "failed");
-    tg_free(why);
-    return status;
+    return tg_cli_ranks_failed(c->team, c->base->command);
 }
 
 /* The signal that stopped the run, on whichever rank it came. */
@@ -339,14 +348,7 @@ static int load(console *c, tg_config **cfg)
     if (status == TENG_OK) status = tg_cli_override(*cfg, base, &misused);
     if (status == TENG_OK) status = tg_config_check(*cfg, c->team->ranks);
     if (status == TENG_OK) status = tg_config_check_files(*cfg);
-    tg_error error; /* must not be taken for a failure of what follows */
-    int32_t wrong_words = misused;
-    tg_error_take(&error);
-    if (tg_team_max(c->team, &wrong_words, 1) != TENG_OK) return failed(c);
-    if (status != TENG_OK) tg_error_give(&error);
-    if (tg_team_agree(c->team, status) == TENG_OK) return TG_EXIT_OK;
-    if (!wrong_words) return failed(c);
-    return tg_team_is_first(c->team) ? tg_cli_misused(base->command, NULL) : TG_EXIT_USAGE;
+    return tg_cli_ranks_agree(c->team, base->command, NULL, status, misused);
 }
 
 int tg_cmd_train(const tg_args_train *args)
@@ -369,6 +371,8 @@ int tg_cmd_resume(const tg_args_resume *args)
     console c = {.base = &args->base, .quiet = args->quiet, .level = TG_LOG_INFO};
     tg_run *run = NULL;
     int status = join(&c);
+    if (status == TG_EXIT_OK)
+        status = tg_cli_ranks_agree(c.team, args->base.command, NULL, TENG_OK, false);
     if (status == TG_EXIT_OK) {
         catch_signals(c.team);
         const teng_status opened =

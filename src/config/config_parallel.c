@@ -163,11 +163,24 @@ static teng_status check_zero(const tg_config *cfg, const int64_t size[TG_CONFIG
 {
     const int64_t zero = cfg->parallel.zero, group = cfg->parallel.shard_group,
                   data = size[REPLICA] * size[DATA];
-    if (zero && data == 1)
+    if (zero && data == 1) {
+        const int other = size[EXPERT] > 1 ? EXPERT : CONTEXT; /* ranks that hold the same parameters */
+        const int64_t n = size[other];
+        if (n == 1)
+            return tg_config_refuse(
+                cfg, "parallel.zero",
+                "parallel.zero = %" PRId64
+                " splits among data ranks, and parallel.data = 1: there is nothing to share; set "
+                "parallel.data = N, or parallel.zero = 0",
+                zero);
+        const int64_t part = n % 2 == 0 ? 2 : n;
         return tg_config_refuse(cfg, "parallel.zero",
                                 "parallel.zero = %" PRId64
-                                " splits among data ranks, and parallel.data = 1: there is nothing to share",
-                                zero);
+                                " splits among the ranks of parallel.data = 1 alone, not among those of %s = "
+                                "%" PRId64 ": set parallel.data = %" PRId64 " and %s = %" PRId64
+                                " for as many ranks, or parallel.zero = 0",
+                                zero, keys[other], n, part, keys[other], n / part);
+    }
     if (group == 0) return TENG_OK;
     if (!zero)
         return tg_config_refuse(cfg, "parallel.shard_group",

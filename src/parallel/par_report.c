@@ -195,6 +195,14 @@ json_t *tg_parallel_json(const tg_parallel *parallel)
                                         tg_desc_text(desc, &e->whole), "placement", tg_strbuf_str(&at)));
         tg_strbuf_free(&at);
     }
-    return json_pack("{s:i, s:o, s:o, s:o, s:f}", "rank", parallel->options.rank, "mesh", sizes,
-                     "redistributions", moves, "entries", entries, "bytes", tg_parallel_bytes(parallel, 0));
+    json_t *sent = json_object();
+    for (tg_axis_set s = 1; s < 1u << TG_AXES; s++) {
+        char axes[TG_AXES_TEXT];
+        const double bytes = tg_parallel_bytes(parallel, s);
+        if (bytes > 0)
+            json_object_set_new(sent, tg_axes_text(axes, sizeof axes, s), json_real(bytes));
+    }
+    return json_pack("{s:i, s:o, s:o, s:o, s:f, s:o}", "rank", parallel->options.rank, "mesh", sizes,
+                     "redistributions", moves, "entries", entries, "bytes", tg_parallel_bytes(parallel, 0),
+                     "sent_bytes", sent);
 }

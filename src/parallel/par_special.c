@@ -41,11 +41,16 @@ static teng_tensor *valid_of(par *p, teng_tensor *labels, int64_t ignore_index)
     return p->valid = count->out[0];
 }
 
+/* Whether the ranks have a piece of the vocabulary each. */
 static bool by_vocabulary(par *p, const tg_node *node)
 {
-    if (node->op != &tg_op_linear_cross_entropy && node->op != &tg_op_linear_cross_entropy_with_grad)
+    const bool logits = node->op == &tg_op_cross_entropy;
+    if (!logits && node->op != &tg_op_linear_cross_entropy &&
+        node->op != &tg_op_linear_cross_entropy_with_grad)
         return false;
-    return p->split_axes >> TG_AXIS_TENSOR & 1u && par_of(p, node->in[1])->at.on[TG_AXIS_TENSOR] == 0;
+    const par_value *x = par_of(p, node->in[logits ? 0 : 1]); /* logits, or the weights that make them */
+    return p->split_axes >> TG_AXIS_TENSOR & 1u &&
+           x->at.on[TG_AXIS_TENSOR] == (logits ? x->whole.ndim - 1 : 0);
 }
 
 static teng_status loss(par *p, const tg_node *node, int labels)

@@ -35,11 +35,14 @@ static teng_status place(tg_pipe_cut *c)
     c->piece = tg_arena_alloc(c->arena, sizeof *c->piece * n);
     c->later = tg_arena_alloc(c->arena, n);
     c->parted = tg_arena_alloc(c->arena, n);
+    c->copied = tg_arena_alloc(c->arena, n);
     c->held = tg_arena_alloc(c->arena, (g->values.len + 1) * (size_t)c->stages);
     c->costs = tg_arena_alloc(c->arena, sizeof *c->costs * (size_t)c->layers->pieces);
-    if (!c->at || !c->piece || !c->later || !c->parted || !c->held || !c->costs) return TENG_MEMORY;
+    if (!c->at || !c->piece || !c->later || !c->parted || !c->copied || !c->held || !c->costs)
+        return TENG_MEMORY;
     memset(c->later, 0, n);
     memset(c->parted, 0, n);
+    memset(c->copied, 0, n);
     memset(c->held, 0, (g->values.len + 1) * (size_t)c->stages);
     memset(c->costs, 0, sizeof *c->costs * (size_t)c->layers->pieces);
     TG_TRY(tg_pipe_place_nodes(g, c->layers, c->piece));

@@ -10,6 +10,7 @@
 
 #include "graph/graph.h"
 #include "parallel/pipe_schedule.h"
+#include "parallel/rank_graph.h"
 
 /* ---- which layer lies in which piece: made once of the whole training graph, the same on every rank ---- */
 typedef struct tg_pipe_layer {
@@ -52,6 +53,7 @@ typedef struct tg_pipe_cut {
     int *piece;                    /* by position: TG_PIPE_ANYWHERE: made anew wherever it is read */
     bool *later;                   /* by position: of backward, and the piece before does not wait for it */
     bool *parted;                  /* by position: each piece makes its part of this sum */
+    bool *copied;                  /* by position: a graph that was made of the cut has it */
     TG_VEC(tg_pipe_edge) edges;    /* by value, then piece: the order of the messages */
     TG_VEC(tg_pipe_shared) shared; /* in the order of the graph's values */
     unsigned char *held;           /* [stages][values]: the stage reads this parameter */
@@ -75,6 +77,11 @@ teng_status tg_pipe_piece_graph(const tg_pipe_cut *cut, int piece, bool split, t
 teng_status tg_pipe_update_graph(const tg_pipe_cut *cut, int stage, tg_graph **out);
 #define TG_PIPE_SUM "pipe.sum_squares"
 #define TG_PIPE_TOTAL "pipe.sum_squares_of_all"
+
+/* Once, after the graphs of this rank's stage have been made: of the moves and parameters of the whole
+ * graph those of the stage stay in its layout, and what it sends to other stages is added, along the pipeline
+ * axis. */
+teng_status tg_pipe_cut_moves(const tg_pipe_cut *cut, int stage, tg_parallel *layout);
 
 /* The pieces with their layers, share of the cost, and bytes that they send. */
 void tg_pipe_cut_print(const tg_pipe_cut *cut, tg_strbuf *out);

@@ -41,6 +41,7 @@ static teng_status copy_node(copier *p, const tg_node *node, teng_tensor **in, i
     tg_node *mine = tg_graph_append(p->g, node->op, node->attr, n_in, in, node->scope, node->frame, phase);
     if (!mine) return teng_error_status();
     mine->recomputed = node->recomputed;
+    p->c->copied[p->c->at[node->out[0]->id]] = true;
     for (int o = 0; o < node->n_out; o++)
         p->map[node->out[o]->id] = mine->out[o];
     return TENG_OK;

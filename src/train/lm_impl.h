@@ -15,6 +15,15 @@ struct tg_lm {
     int64_t room;
 };
 
+/* Where a model for use lies: folders, or files, heap strings. */
+typedef struct tg_lm_places {
+    char *config, *weights, *tokenizer;
+} tg_lm_places;
+/* Of a model folder, a run folder (its newest whole checkpoint; model/ when it has none) or a checkpoint of a
+ * run. Free with tg_lm_places_free in any case. */
+teng_status tg_lm_places_find(const char *dir, tg_lm_places *out);
+void tg_lm_places_free(tg_lm_places *places);
+
 /* Reads a text that grows and gives the logits of what follows it (predict.c). */
 typedef struct tg_predictor {
     tg_lm *lm;

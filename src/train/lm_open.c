@@ -10,15 +10,12 @@
 
 #include <string.h>
 
-typedef struct places {
-    char *config, *weights, *tokenizer; /* folders or files, heap strings */
-} places;
-
-static void free_places(places *p)
+void tg_lm_places_free(tg_lm_places *p)
 {
     tg_free(p->config);
     tg_free(p->weights);
     tg_free(p->tokenizer);
+    *p = (tg_lm_places){0};
 }
 
 static bool holds(const char *dir, const char *name)
@@ -46,23 +43,39 @@ static teng_status run_weights(const char *dir, const char *model, char **out)
     return status != TENG_OK ? status : *out ? TENG_OK : TENG_MEMORY;
 }
 
-static teng_status find_places(const char *dir, places *p)
+/* A run folder, and one of its checkpoints or NULL: the newest. */
+static teng_status run_places(const char *dir, const char *checkpoint, tg_lm_places *p)
 {
-    if (!tg_path_is_dir(dir)) return tg_fail(TENG_IO, "%s is not a folder; name a model or run folder", dir);
-    if (holds(dir, "config.json")) {
-        *p = (places){tg_strdup(dir), tg_strdup(dir), tg_strdup(dir)};
-        return p->config && p->weights && p->tokenizer ? TENG_OK : TENG_MEMORY;
-    }
     p->config = tg_path_join(dir, "model");
     if (!p->config) return TENG_MEMORY;
     if (!holds(p->config, "config.json"))
         return tg_fail(TENG_INVALID,
                        "%s holds no model: neither config.json (a model folder) nor model/config.json (a run "
-                       "folder)",
-                       dir);
+                       "folder, or one of its checkpoints)",
+                       checkpoint ? checkpoint : dir);
     p->tokenizer = tg_strdup(holds(p->config, "tokenizer.json") ? p->config : dir);
     if (!p->tokenizer) return TENG_MEMORY;
-    return run_weights(dir, p->config, &p->weights);
+    if (!checkpoint) return run_weights(dir, p->config, &p->weights);
+    p->weights = tg_strdup(checkpoint);
+    return p->weights ? TENG_OK : TENG_MEMORY;
+}
+
+teng_status tg_lm_places_find(const char *dir, tg_lm_places *p)
+{
+    *p = (tg_lm_places){0};
+    if (!tg_path_is_dir(dir))
+        return tg_fail(TENG_IO,
+                       "%s is not a folder; name a model folder (which holds config.json) or a run folder",
+                       dir);
+    if (holds(dir, "config.json")) {
+        *p = (tg_lm_places){tg_strdup(dir), tg_strdup(dir), tg_strdup(dir)};
+        return p->config && p->weights && p->tokenizer ? TENG_OK : TENG_MEMORY;
+    }
+    if (!holds(dir, "state.json")) return run_places(dir, NULL, p);
+    char *run = tg_path_join(dir, "../.."); /* RUN/checkpoints/step-00000100 */
+    const teng_status status = run ? run_places(run, dir, p) : TENG_MEMORY;
+    tg_free(run);
+    return status;
 }
 
 /* ---- tokens that end a text ---- */
@@ -99,7 +112,7 @@ static teng_status open_cell(tg_lm *lm, const json_t *config)
     return tg_lm_get_info(lm->cell, &lm->info);
 }
 
-static teng_status open_tokenizer(tg_lm *lm, const places *p)
+static teng_status open_tokenizer(tg_lm *lm, const tg_lm_places *p)
 {
     TG_TRY(tg_tokenizer_load(p->tokenizer, &lm->tokenizer));
     lm->usable = tg_tokenizer_vocab_size(lm->tokenizer);
@@ -135,7 +148,7 @@ static teng_status open_weights(tg_lm *lm, const char *path, const tg_device *de
     return status;
 }
 
-static teng_status open_from(tg_lm *lm, const places *p, const tg_device *dev)
+static teng_status open_from(tg_lm *lm, const tg_lm_places *p, const tg_device *dev)
 {
     json_t *config;
     TG_TRY(tg_hf_read_config(p->config, &config));
@@ -149,11 +162,11 @@ static teng_status open_from(tg_lm *lm, const places *p, const tg_device *dev)
 
 teng_status tg_lm_open(const char *dir, tg_device *dev, tg_lm **out)
 {
-    places p = {0};
+    tg_lm_places p = {0};
     tg_lm *lm = tg_calloc(1, sizeof *lm);
-    teng_status status = lm ? find_places(dir, &p) : TENG_MEMORY;
+    teng_status status = lm ? tg_lm_places_find(dir, &p) : TENG_MEMORY;
     if (status == TENG_OK) status = open_from(lm, &p, dev);
-    free_places(&p);
+    tg_lm_places_free(&p);
     if (status != TENG_OK) {
         tg_lm_close(&lm);
         return status;

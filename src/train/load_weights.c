@@ -26,7 +26,8 @@ typedef struct placement { /* a tensor of the file and where it goes */
 } placement;
 
 typedef struct matching {
-    tg_core *core;
+    teng_cell *cell;
+    tg_core *core; /* to copy into */
     const tg_weights *weights;
     bool is_lm;
     tg_lm_info info;
@@ -107,7 +108,7 @@ static teng_status match_param(matching *m, const tg_param_info *param)
         return TENG_OK;
     }
     tg_lm_parts parts = {0};
-    teng_status status = tg_lm_file_parts(m->core->cell, param, &parts);
+    teng_status status = tg_lm_file_parts(m->cell, param, &parts);
     if (status == TENG_OK) status = match_parts(m, param, &parts);
     tg_lm_parts_free(&parts);
     return status;
@@ -163,7 +164,7 @@ static teng_status match(matching *m)
 {
     const tg_param_info *params;
     size_t n;
-    TG_TRY(tg_nn_params(m->core->cell, &params, &n));
+    TG_TRY(tg_nn_params(m->cell, &params, &n));
     for (size_t i = 0; i < n; i++)
         TG_TRY(match_param(m, &params[i]));
     TG_TRY(match_tied_head(m));
@@ -242,17 +243,29 @@ static bool find_info(teng_cell *cell, tg_lm_info *info)
     return is_lm;
 }
 
+static teng_status begin(matching *m, teng_cell *cell, const tg_weights *weights)
+{
+    *m = (matching){.cell = cell, .weights = weights};
+    m->is_lm = find_info(cell, &m->info);
+    m->taken = tg_strmap_create();
+    return m->taken ? match(m) : TENG_MEMORY;
+}
+
+static void end(matching *m)
+{
+    tg_strbuf_free(&m->missing.text);
+    tg_strbuf_free(&m->extra.text);
+    tg_strmap_destroy(&m->taken);
+    tg_vec_free(&m->placed);
+}
+
 teng_status tg_core_load_weights(tg_core *core, const tg_weights *weights)
 {
-    matching m = {.core = core, .weights = weights};
-    m.is_lm = find_info(core->cell, &m.info);
-    m.taken = tg_strmap_create();
-    teng_status status = m.taken ? match(&m) : TENG_MEMORY;
+    matching m;
+    teng_status status = begin(&m, core->cell, weights);
+    m.core = core;
     if (status == TENG_OK) status = copy(&m);
-    tg_strbuf_free(&m.missing.text);
-    tg_strbuf_free(&m.extra.text);
-    tg_strmap_destroy(&m.taken);
-    tg_vec_free(&m.placed);
+    end(&m);
     return status;
 }
 
@@ -348,7 +361,73 @@ teng_status tg_core_save_folder(tg_core *core, const char *dir, const tg_tokeniz
     return status;
 }
 
-/* ---- out of a checkpoint: each value is read when its turn has come ---- */
+/* ---- out of files: each value is read when its turn has come ---- */
+typedef struct range { /* of a parameter */
+    const placement *from;
+    size_t n;
+    int64_t offset;
+} range;
+
+static teng_status fetch_range(void *user, const tg_ckpt_item *item, void *to)
+{
+    const range *r = user;
+    const int64_t last = r->offset + tg_desc_numel(&item->desc);
+    for (size_t i = 0; i < r->n; i++) {
+        const placement *p = &r->from[i];
+        const int64_t end_of = p->offset + tg_desc_numel(&p->want),
+                      begin_at = p->offset > r->offset ? p->offset : r->offset,
+                      end_at = end_of < last ? end_of : last;
+        teng_desc want = p->want;
+        tg_box box;
+        if (begin_at >= end_at) continue;
+        want.dtype = item->desc.dtype;
+        if (!tg_box_of_range(&want, begin_at - p->offset, end_at - begin_at, &box))
+            return tg_fail(TENG_UNSUPPORTED, "%s: %s is no block of tensor %s", p->tensor->file, item->name,
+                           p->tensor->name);
+        TG_TRY(tg_st_read_box(p->tensor, &want, &box,
+                              (char *)to + (begin_at - r->offset) * teng_dtype_size(want.dtype)));
+        tg_st_forget(p->tensor);
+    }
+    return TENG_OK;
+}
+
+/* The items of a parameter that lies in from[n]. */
+static teng_status add_ranges(const matching *m, const placement *from, size_t n, teng_dtype dtype,
+                              tg_arena *arena, tg_folder_items *out)
+{
+    placement *kept = tg_arena_alloc(arena, sizeof *kept * n);
+    tg_lm_parts parts = {0};
+    if (!kept) return TENG_MEMORY;
+    memcpy(kept, from, sizeof *kept * n);
+    teng_status status = tg_lm_file_parts(m->cell, from->param, &parts);
+    for (size_t i = 0; i < n && status == TENG_OK; i++)
+        status = tg_st_check(from[i].tensor, &from[i].want);
+    for (size_t i = 0; i < parts.len && status == TENG_OK; i++) {
+        range *r = tg_arena_alloc(arena, sizeof *r);
+        const char *name = tg_arena_strdup(arena, parts.data[i].name);
+        if (r) *r = (range){kept, n, parts.data[i].offset};
+        tg_ckpt_item item = {.name = name, .desc = parts.data[i].desc, .fetch = fetch_range, .user = r};
+        item.desc.dtype = dtype;
+        if (!r || !name || !tg_vec_push(out, item)) status = TENG_MEMORY;
+    }
+    tg_lm_parts_free(&parts);
+    return status;
+}
+
+teng_status tg_core_items_of_weights(teng_cell *lm, const tg_weights *weights, teng_dtype dtype,
+                                     tg_arena *arena, tg_folder_items *out)
+{
+    matching m;
+    teng_status status = begin(&m, lm, weights);
+    for (size_t i = 0, n; i < m.placed.len && status == TENG_OK; i += n) {
+        for (n = 1; i + n < m.placed.len && m.placed.data[i + n].param == m.placed.data[i].param;)
+            n++;
+        status = add_ranges(&m, &m.placed.data[i], n, dtype, arena, out);
+    }
+    end(&m);
+    return status;
+}
+
 typedef struct later {
     const tg_st_tensor *tensor;
     teng_desc whole;

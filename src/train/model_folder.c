@@ -1,6 +1,7 @@
 /*
  * teng model info, convert and diff. A folder is opened through the model it describes, so that whatever was
- * written or counted has been checked; only the comparison looks at tensors alone.
+ * written or counted has been checked; only the comparison looks at tensors alone. Values stay in their
+ * files: a model may be larger than memory.
  */
 #include "train/model_folder.h"
 
@@ -8,37 +9,46 @@
 #include "base/file.h"
 #include "ckpt/hf_folder.h"
 #include "tensor/desc.h"
-#include "train/core.h"
+#include "train/lm_impl.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct folder {
+    tg_lm_places at;
     json_t *config;
     teng_cell *cell;
-    tg_core *core;
     tg_weights *weights;
+    tg_arena *arena;
+    tg_folder_items items; /* as the family names them; values are read when they are needed */
 } folder;
 
-static teng_status open_folder(folder *f, const char *dir)
+/* dtype TENG_DTYPE_COUNT: that of the first tensor, when it is a float of 16 bits, else f32. */
+static teng_status open_folder(folder *f, const char *dir, teng_dtype dtype)
 {
-    TG_TRY(tg_hf_read_config(dir, &f->config));
+    TG_TRY(tg_lm_places_find(dir, &f->at));
+    TG_TRY(tg_hf_read_config(f->at.config, &f->config));
     f->cell = tg_lm_create_json(f->config);
+    f->arena = tg_arena_create();
     if (!f->cell) return teng_error_status();
-    TG_TRY(tg_weights_open(dir, &f->weights));
-    static const char *const passes[] = {"default"};
-    const tg_step_options options = {.micro_batches = 1, .passes = passes, .n_passes = 1};
-    TG_TRY(tg_core_create(f->cell, "cpu", 0, &options, NULL, &f->core));
-    return tg_core_load_weights(f->core, f->weights);
+    if (!f->arena) return TENG_MEMORY;
+    TG_TRY(tg_weights_open(f->at.weights, &f->weights));
+    const tg_st_tensor *first = tg_weights_at(f->weights, 0);
+    if (dtype == TENG_DTYPE_COUNT)
+        dtype = first && (first->desc.dtype == TENG_F16 || first->desc.dtype == TENG_BF16) ? first->desc.dtype
+                                                                                           : TENG_F32;
+    return tg_core_items_of_weights(f->cell, f->weights, dtype, f->arena, &f->items);
 }
 
 static void close_folder(folder *f)
 {
+    tg_vec_free(&f->items);
+    tg_arena_destroy(&f->arena);
     tg_weights_close(&f->weights);
-    tg_core_destroy(&f->core);
     teng_cell_destroy(&f->cell);
     json_decref(f->config);
+    tg_lm_places_free(&f->at);
 }
 
 /* ---- info ---- */
@@ -64,7 +74,7 @@ teng_status tg_folder_get_info(const char *dir, tg_folder_info *out)
 {
     folder f = {0};
     *out = (tg_folder_info){0};
-    teng_status status = open_folder(&f, dir);
+    teng_status status = open_folder(&f, dir, TENG_DTYPE_COUNT);
     if (status == TENG_OK) status = tg_lm_get_info(f.cell, &out->lm);
     if (status == TENG_OK) {
         out->tensors = tg_weights_count(f.weights);
@@ -82,61 +92,29 @@ teng_status tg_folder_get_info(const char *dir, tg_folder_info *out)
 }
 
 /* ---- convert ---- */
-static teng_status convert_items(tg_folder_items *items, teng_dtype dtype, void **memory)
+static teng_status write_folder(folder *f, const char *out, uint64_t shard_bytes)
 {
-    size_t bytes = 0, at = 0;
-    if (dtype == TENG_F32) return TENG_OK;
-    for (size_t i = 0; i < items->len; i++)
-        bytes += (size_t)(tg_desc_numel(&items->data[i].desc) * teng_dtype_size(dtype));
-    *memory = tg_alloc(bytes + 1);
-    if (!*memory) return TENG_MEMORY;
-    for (size_t i = 0; i < items->len; i++) {
-        tg_ckpt_item *item = &items->data[i];
-        char *to = (char *)*memory + at;
-        tg_convert(dtype, to, item->desc.dtype, item->data, tg_desc_numel(&item->desc));
-        item->desc.dtype = dtype;
-        item->data = to;
-        at += tg_desc_bytes(&item->desc);
-    }
-    return TENG_OK;
-}
-
-static teng_status write_folder(folder *f, const char *in, const char *out, teng_dtype dtype,
-                                uint64_t shard_bytes)
-{
-    tg_arena *arena = tg_arena_create();
-    tg_folder_items items = {0};
-    void *memory = NULL;
     json_t *config = NULL;
     const char *full = teng_lm_config(f->cell);
-    teng_status status = arena ? tg_json_parse("config.json", full, strlen(full), &config) : TENG_MEMORY;
-    if (status == TENG_OK) status = tg_hf_set_dtype(config, dtype);
-    if (status == TENG_OK) status = tg_core_folder_items(f->core, arena, &items);
-    if (status == TENG_OK) status = convert_items(&items, dtype, &memory);
+    teng_status status = tg_json_parse("config.json", full, strlen(full), &config);
+    if (status == TENG_OK) status = tg_hf_set_dtype(config, f->items.data[0].desc.dtype);
     if (status == TENG_OK) {
         const tg_hf_folder written = {.config = config,
-                                      .items = items.data,
-                                      .item_count = items.len,
+                                      .items = f->items.data,
+                                      .item_count = f->items.len,
                                       .shard_bytes = shard_bytes,
-                                      .tokenizer_dir = in};
+                                      .tokenizer_dir = f->at.tokenizer};
         status = tg_hf_save(out, &written);
     }
     json_decref(config);
-    tg_vec_free(&items);
-    tg_free(memory);
-    tg_arena_destroy(&arena);
     return status;
 }
 
 teng_status tg_folder_convert(const char *in, const char *out, teng_dtype dtype, uint64_t shard_bytes)
 {
     folder f = {0};
-    teng_status status = open_folder(&f, in);
-    if (status == TENG_OK && dtype == TENG_DTYPE_COUNT) {
-        const teng_dtype first = tg_weights_at(f.weights, 0)->desc.dtype;
-        dtype = first == TENG_F16 || first == TENG_BF16 ? first : TENG_F32;
-    }
-    if (status == TENG_OK) status = write_folder(&f, in, out, dtype, shard_bytes);
+    teng_status status = open_folder(&f, in, dtype);
+    if (status == TENG_OK) status = write_folder(&f, out, shard_bytes);
     close_folder(&f);
     return status;
 }
@@ -158,6 +136,14 @@ static teng_status add_problem(tg_folder_diffs *out, const char *name, char *pro
     return add_diff(out, name, problem, (tg_folder_diff){0}, true);
 }
 
+/* In the file, or of a tensor in pieces put together in *own. NULL and an error. */
+static const void *values_of(const tg_st_tensor *t, void **own)
+{
+    if (t->data) return t->data;
+    *own = tg_alloc(tg_desc_bytes(&t->desc) + 1);
+    return *own && tg_st_read(t, &t->desc, *own) == TENG_OK ? *own : NULL;
+}
+
 static teng_status compare_tensor(const tg_st_tensor *a, const tg_st_tensor *b, tg_folder_diffs *out)
 {
     char ta[TG_DESC_TEXT], tb[TG_DESC_TEXT];
@@ -167,9 +153,15 @@ static teng_status compare_tensor(const tg_st_tensor *a, const tg_st_tensor *b, 
         return add_problem(out, a->name,
                            tg_asprintf("%s and %s", tg_desc_text(ta, &a->desc), tg_desc_text(tb, &b->desc)));
     tg_diff diff;
-    tg_compare(a->desc.dtype, a->data, b->desc.dtype, b->data, tg_desc_numel(&a->desc), &diff);
-    const bool bits =
-        a->desc.dtype == b->desc.dtype && memcmp(a->data, b->data, tg_desc_bytes(&a->desc)) == 0;
+    void *own[2] = {NULL, NULL};
+    const void *x = values_of(a, &own[0]), *y = values_of(b, &own[1]);
+    if (x && y) tg_compare(a->desc.dtype, x, b->desc.dtype, y, tg_desc_numel(&a->desc), &diff);
+    const bool bits = x && y && a->desc.dtype == b->desc.dtype && memcmp(x, y, tg_desc_bytes(&a->desc)) == 0;
+    tg_free(own[0]);
+    tg_free(own[1]);
+    tg_st_forget(a);
+    tg_st_forget(b);
+    if (!x || !y) return teng_error_status();
     return add_diff(out, a->name, NULL,
                     (tg_folder_diff){.same_bits = bits, .max_abs = diff.max_abs, .rel_l2 = diff.rel_l2},
                     false);
@@ -200,12 +192,23 @@ static teng_status compare_all(const tg_weights *a, const tg_weights *b, tg_fold
     return TENG_OK;
 }
 
+/* Of a run folder those that count; weights alone need no configuration beside them. */
+static teng_status open_weights(const char *path, tg_weights **out)
+{
+    tg_lm_places at = {0};
+    const bool found = tg_path_is_dir(path) && tg_lm_places_find(path, &at) == TENG_OK;
+    if (!found) teng_error_clear();
+    const teng_status status = tg_weights_open(found ? at.weights : path, out);
+    tg_lm_places_free(&at);
+    return status;
+}
+
 teng_status tg_folder_compare(const char *a, const char *b, tg_folder_diffs *out)
 {
     tg_weights *wa = NULL, *wb = NULL;
     *out = (tg_folder_diffs){0};
-    teng_status status = tg_weights_open(a, &wa);
-    if (status == TENG_OK) status = tg_weights_open(b, &wb);
+    teng_status status = open_weights(a, &wa);
+    if (status == TENG_OK) status = open_weights(b, &wb);
     if (status == TENG_OK) status = compare_all(wa, wb, out);
     tg_weights_close(&wa);
     tg_weights_close(&wb);

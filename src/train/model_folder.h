@@ -16,12 +16,13 @@ typedef struct tg_folder_info {
      * products, in O3 biases and norms too. */
     uint64_t train_bytes[TENG_O3 + 1]; /* by precision.level */
 } tg_folder_info;
-/* Opens a folder and checks config.json and the names and shapes of all tensors against each other. */
+/* Here dir is a model folder, a run folder (its newest whole checkpoint counts) or a checkpoint of a run.
+ * Opens it and checks config.json and the names and shapes of all tensors against each other. */
 teng_status tg_folder_get_info(const char *dir, tg_folder_info *out);
 
 /* Writes the model of `in` as the folder `out`: tensors under the family's own names, floats as `dtype`
  * (TENG_DTYPE_COUNT: as in the first file), in files of at most shard_bytes (0: one). Configuration,
- * generation settings, tokenizer and chat template go along. */
+ * generation settings, tokenizer and chat template go along. One tensor at a time is in memory. */
 teng_status tg_folder_convert(const char *in, const char *out, teng_dtype dtype, uint64_t shard_bytes);
 
 typedef struct tg_folder_diff {

@@ -201,10 +201,12 @@ static teng_status plan_program(tg_step *s, const tg_step_feed *shapes, tg_pipe_
     TG_TRY(tg_pipe_cut_make(g, s->pipe->layers, s->pipe->stages, &program->cut));
     for (int c = 0; c < s->pipe->chunks; c++)
         TG_TRY(plan_piece(s, program, c));
-    if (program->kind != TG_STEP_TRAIN) return TENG_OK;
-    TG_TRY(tg_pipe_update_graph(program->cut, s->pipe->stage, &g));
-    TG_TRY(plan_part(s, g, 0, &program->update_plan));
-    return check_budget(s, program);
+    if (program->kind == TG_STEP_TRAIN) {
+        TG_TRY(tg_pipe_update_graph(program->cut, s->pipe->stage, &g));
+        TG_TRY(plan_part(s, g, 0, &program->update_plan));
+    }
+    TG_TRY(tg_pipe_cut_moves(program->cut, s->pipe->stage, program->parallel));
+    return program->kind != TG_STEP_TRAIN ? TENG_OK : check_budget(s, program);
 }
 
 static teng_status bind_program(tg_step *s, tg_pipe_program *program)
