@@ -104,7 +104,8 @@ static void check_vocabulary(const teng_op_spec *op, int n_in, int64_t parts)
     }
     const tg_node *node = tg_graph_append(g, op, &ignore, n_in, in, "head", NULL, TG_FORWARD);
     assert_non_null(node);
-    assert_int_equal(tg_linear_ce_by_vocabulary(g, node, n_in, in, parts, split), TENG_OK);
+    assert_int_equal(tg_linear_ce_by_vocabulary(g, node, n_in, in, 1 << TG_AXIS_TENSOR, parts, split),
+                     TENG_OK);
     assert_int_equal(tg_graph_check(g), TENG_OK);
     assert_true(g->values.len <= 64);
     run_graph(g, value);

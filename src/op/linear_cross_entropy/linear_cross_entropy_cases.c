@@ -1,5 +1,6 @@
 /* Cases of linear_cross_entropy and its gradient. */
 #include "base/mem.h"
+#include "mesh/mesh.h"
 #include "op/case_list.h"
 #include "op/linear_cross_entropy/linear_cross_entropy.h"
 
@@ -206,3 +207,21 @@ const teng_op_cases tg_cases_linear_cross_entropy_with_grad = {.op = "linear_cro
                                                                .n = TG_COUNT(list),
                                                                .reference = forward_and_backward,
                                                                .dtypes = TG_ALL_FLOATS};
+
+#define ALONE(ignore)                                                                                        \
+    &(tg_linear_ce_ranks_attr)                                                                               \
+    {                                                                                                        \
+        .ignore_index = ignore, .axes = 1 << TG_AXIS_TENSOR, .parts = 1                                      \
+    }
+static const teng_op_case alone[] = {
+    {"batch", ALONE(-100), 3, {TG_X(3, 2, 3, 8), W(11, 8), LABELS(0, 11, 2, 2, 3)}},
+    {"of more rows", ALONE(-1), 4, {TG_X(3, 2, 12, 5), W(3, 5), LABELS(-1, 3, 2, 2, 12), VALID}},
+    {"all ignored", ALONE(-100), 3, {TG_X(2, 4, 6), W(5, 6), IGNORED(1, 4)}},
+    {"no rows", ALONE(-100), 3, {TG_X(2, 0, 6), W(5, 6), IGNORED(1, 0)}},
+    {"rows in blocks", ALONE(-1), 3, {TG_X(2, 1030, 3), W(7, 3), LABELS(-1, 7, 1, 1030)}},
+};
+const teng_op_cases tg_cases_linear_cross_entropy_by_vocabulary = {.op = "linear_cross_entropy_by_vocabulary",
+                                                                   .list = alone,
+                                                                   .n = TG_COUNT(alone),
+                                                                   .reference = forward_and_backward,
+                                                                   .dtypes = TG_ALL_FLOATS};
