@@ -186,7 +186,7 @@ static void test_uneven_loss(void **state)
                                tg_desc_make(TENG_I32, 1, (int64_t[]){N}),
                                tg_desc_make(TENG_F32, 1, (int64_t[]){N}), tg_desc_make(TENG_F32, 0, NULL)};
     const tg_linear_lse_attr attr = {.ignore_index = -1, .parts = PARTS};
-    const tg_linear_ce_attr grad = {.ignore_index = -1, .wide = 1};
+    const tg_linear_ce_attr grad = {.ignore_index = -1};
     const double one = 1;
     double *x = draw("x", N * C), *w = draw("w", V * C), *labels = draw_ids("labels", N, -1, V);
     double *lse = draw("lse", N), *want[4], *mine[4], hit[N] = {0}, dx[N * C] = {0};

@@ -23,7 +23,6 @@
 typedef struct tg_linear_ce_attr { /* of linear_cross_entropy: the first member alone */
     int64_t ignore_index;
     int64_t outputs; /* of the gradient: one of the below */
-    int64_t wide;    /* of the gradient: 1 gives dx and dw in f32 */
     /* w is a piece of a vocabulary: entries begin, begin + 1, … of `total`; 0: it is all. */
     int64_t begin, total;
 } tg_linear_ce_attr;

@@ -40,7 +40,7 @@ typedef struct ce_state {
     tg_gemm_plan *plans[PRODUCTS][2][2]; /* of the last, shorter block; dw: added to */
     size_t scratch, logits_at, loss_at,
         packed_at; /* in the workspace: of the products, [block, vocab], loss of each row, w for dx */
-    const tg_linear_ce_ranks_attr *ranks; /* NULL: one rank with all of the vocabulary */
+    tg_linear_ce_ranks_attr ranks;    /* parts 0: one rank with all of the vocabulary */
     size_t own_at, all_at, counts_at; /* row_sum of a block: [block], [parts][block]; [parts] of a message */
     size_t workspace;
 } ce_state;
@@ -134,10 +134,10 @@ static teng_status prepare_ranks(const teng_op_call *call, teng_prepared *out)
 {
     TG_TRY(prepare(call, out));
     ce_state *s = out->state;
-    s->ranks = call->attr;
+    s->ranks = *(const tg_linear_ce_ranks_attr *)call->attr;
     s->own_at = reserve(s, (size_t)s->block * sizeof(row_sum));
-    s->all_at = reserve(s, (size_t)(s->block * s->ranks->parts) * sizeof(row_sum));
-    s->counts_at = reserve(s, (size_t)s->ranks->parts * sizeof(int64_t));
+    s->all_at = reserve(s, (size_t)(s->block * s->ranks.parts) * sizeof(row_sum));
+    s->counts_at = reserve(s, (size_t)s->ranks.parts * sizeof(int64_t));
     out->workspace = s->workspace;
     return TENG_OK;
 }
@@ -215,11 +215,11 @@ static row_sum of_all(const row_sum *all, int64_t parts, int64_t rows, int64_t i
 static teng_status block_dlogits_ranks(const ce_state *s, char *workspace, const int32_t *labels,
                                        int64_t rows, float *logits, float factor, float *loss)
 {
-    const int64_t ignore = s->ranks->ignore_index, parts = s->ranks->parts, begin = s->ranks->begin;
+    const int64_t ignore = s->ranks.ignore_index, parts = s->ranks.parts, begin = s->ranks.begin;
     row_sum *own = (void *)(workspace + s->own_at), *all = (void *)(workspace + s->all_at);
     int64_t *counts = (void *)(workspace + s->counts_at);
     tg_group *g;
-    TG_TRY(tg_collective_group(s->ranks->axes, parts, &g));
+    TG_TRY(tg_collective_group(s->ranks.axes, parts, &g));
     TG_PARALLEL_FOR(rows * s->vocab >= TG_PARALLEL_MIN)
     for (int64_t i = 0; i < rows; i++) {
         float *x = logits + i * s->vocab;
@@ -270,7 +270,7 @@ static teng_status run(const teng_kernel_args *args)
     const int64_t ignore = *(const int64_t *)args->call->attr,
                   row_bytes = s->width * teng_dtype_size(s->dtype);
     int64_t valid;
-    const int64_t vocab = s->ranks && s->ranks->total ? s->ranks->total : s->vocab;
+    const int64_t vocab = s->ranks.total ? s->ranks.total : s->vocab;
     TG_TRY(tg_labels_check(labels, s->rows, vocab, ignore, &valid));
     const double divisor = tg_labels_divisor(args, 3, valid);
     const float share = divisor > 0 ? (float)(1.0 / divisor) : 0.0f,
@@ -281,7 +281,7 @@ static teng_status run(const teng_kernel_args *args)
     for (int64_t r = 0; r < s->rows; r += s->block) {
         const void *x = (const char *)args->in[0] + r * row_bytes;
         TG_TRY(tg_gemm_run(*plan_of(s, LOGITS, r), x, args->in[1], NULL, logits, workspace));
-        if (s->ranks)
+        if (s->ranks.parts)
             TG_TRY(block_dlogits_ranks(s, workspace, labels + r, rows_at(s, r), logits, inside, loss + r));
         else
             block_dlogits(s, labels + r, ignore, rows_at(s, r), logits, inside, loss + r);
