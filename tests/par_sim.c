@@ -5,6 +5,7 @@
 #include "graph/op_table.h"
 #include "op/collective/collective.h"
 #include "op/op_list.h"
+#include "op/linear_cross_entropy/linear_cross_entropy.h"
 #include "op/ring_attention/ring_attention.h"
 #include "tensor/desc.h"
 
@@ -321,6 +322,11 @@ static bool is_ring(const tg_node *node)
     return node->op == &tg_op_ring_attention || node->op == &tg_op_ring_attention_grad;
 }
 
+static bool is_loss(const tg_node *node)
+{
+    return node->op == &tg_op_linear_cross_entropy_by_vocabulary;
+}
+
 static void ring(par_sim *s, const tg_node *const *node)
 {
     int *member = tg_calloc((size_t)s->mesh.ranks, sizeof *member);
@@ -358,6 +364,50 @@ static void ring(par_sim *s, const tg_node *const *node)
         }
         for (int i = 0; i < call.n_in; i++)
             free(ins[i]);
+    }
+    tg_free(member);
+}
+
+/* ---- the loss by pieces of the vocabulary: of all of it, each rank takes the gradient of its entries; the
+ * first's summand of dx is all of it ---- */
+static void by_vocabulary(par_sim *s, const tg_node *const *node)
+{
+    int *member = tg_calloc((size_t)s->mesh.ranks, sizeof *member);
+    for (int r = 0; r < s->mesh.ranks; r++) {
+        const tg_linear_ce_ranks_attr *a = node[r]->attr;
+        teng_desc in[4], out[3];
+        const void *ins[4];
+        void *outs[3];
+        int index = 0;
+        const int n = tg_mesh_group(&s->mesh, r, (tg_axis_set)a->axes, member, &index);
+        assert_int_equal(n, a->parts);
+        teng_op_call call = tg_node_call(node[r], in, out);
+        const size_t row = tg_desc_bytes(&in[1]) / (size_t)in[1].dims[0];
+        call.op = &tg_op_linear_cross_entropy_with_grad;
+        call.attr = &a->ignore_index;
+        in[1].dims[0] = out[2].dims[0] = a->total;
+        char *w = buffer(&in[1]);
+        for (int m = 0; m < n; m++) {
+            const tg_linear_ce_ranks_attr *b = node[member[m]]->attr;
+            const teng_tensor *piece = node[member[m]]->in[1];
+            memcpy(w + (size_t)b->begin * row, s->ranks[member[m]].data[piece->id],
+                   tg_desc_bytes(&piece->desc));
+        }
+        for (int i = 0; i < call.n_in; i++)
+            ins[i] = i == 1 ? w : s->ranks[r].data[node[r]->in[i]->id];
+        for (int o = 0; o < call.n_out; o++) {
+            const teng_tensor *v = node[r]->out[o];
+            if (!s->ranks[r].data[v->id]) s->ranks[r].data[v->id] = buffer(&v->desc);
+            s->ranks[r].owned[v->id] = true;
+            outs[o] = o == 2 ? buffer(&out[2]) : s->ranks[r].data[v->id];
+        }
+        run_on(&call, ins, outs, node[r]->scope);
+        const teng_desc *dw = &node[r]->out[2]->desc;
+        if (index) memset(outs[1], 0, tg_desc_bytes(&out[1]));
+        memcpy(s->ranks[r].data[node[r]->out[2]->id], (char *)outs[2] + a->begin * dw->dims[1] * 4,
+               tg_desc_bytes(dw));
+        free(outs[2]);
+        free(w);
     }
     tg_free(member);
 }
@@ -401,7 +451,7 @@ void par_sim_run(par_sim *s, tg_phase phase)
             for (node[r] = NULL; at[r] < k->g->nodes.len && !node[r]; at[r]++) {
                 const tg_node *x = k->g->nodes.data[at[r]];
                 if (x->phase != phase) continue;
-                if (x->op->traits & TENG_OP_COMMUNICATES || is_ring(x))
+                if (x->op->traits & TENG_OP_COMMUNICATES || is_ring(x) || is_loss(x))
                     node[r] = x;
                 else
                     run_alone(k, x);
@@ -412,6 +462,8 @@ void par_sim_run(par_sim *s, tg_phase phase)
         if (waiting && waiting != n) fail_msg("%d of %d ranks wait for the others", waiting, n);
         if (waiting && is_ring(node[0]))
             ring(s, node);
+        else if (waiting && is_loss(node[0]))
+            by_vocabulary(s, node);
         else if (waiting)
             communicate(s, node);
     }

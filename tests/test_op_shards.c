@@ -104,7 +104,8 @@ static void check_vocabulary(const teng_op_spec *op, int n_in, int64_t parts)
     }
     const tg_node *node = tg_graph_append(g, op, &ignore, n_in, in, "head", NULL, TG_FORWARD);
     assert_non_null(node);
-    assert_int_equal(tg_linear_ce_by_vocabulary(g, node, n_in, in, parts, split), TENG_OK);
+    assert_int_equal(tg_linear_ce_by_vocabulary(g, node, n_in, in, 1 << TG_AXIS_TENSOR, parts, split),
+                     TENG_OK);
     assert_int_equal(tg_graph_check(g), TENG_OK);
     assert_true(g->values.len <= 64);
     run_graph(g, value);
@@ -185,7 +186,7 @@ static void test_uneven_loss(void **state)
                                tg_desc_make(TENG_I32, 1, (int64_t[]){N}),
                                tg_desc_make(TENG_F32, 1, (int64_t[]){N}), tg_desc_make(TENG_F32, 0, NULL)};
     const tg_linear_lse_attr attr = {.ignore_index = -1, .parts = PARTS};
-    const tg_linear_ce_attr grad = {.ignore_index = -1, .wide = 1};
+    const tg_linear_ce_attr grad = {.ignore_index = -1};
     const double one = 1;
     double *x = draw("x", N * C), *w = draw("w", V * C), *labels = draw_ids("labels", N, -1, V);
     double *lse = draw("lse", N), *want[4], *mine[4], hit[N] = {0}, dx[N * C] = {0};

@@ -53,6 +53,15 @@ static bool by_vocabulary(par *p, const tg_node *node)
            x->at.on[TG_AXIS_TENSOR] == (logits ? x->whole.ndim - 1 : 0);
 }
 
+/* What the ranks along the tensor axis tell each other within linear_cross_entropy_by_vocabulary. */
+static teng_status record_rows(par *p, teng_tensor *labels)
+{
+    tg_node *local = p->g->nodes.data[p->g->nodes.len - 1];
+    const int64_t rows = tg_desc_numel(&local->in[2]->desc);
+    const double bytes = (p->o->mesh.size[TG_AXIS_TENSOR] - 1) * tg_linear_ce_row_bytes(rows);
+    return par_record(p, labels, local, 1u << TG_AXIS_TENSOR, bytes) ? TENG_OK : TENG_MEMORY;
+}
+
 static teng_status loss(par *p, const tg_node *node, int labels)
 {
     teng_tensor *in[8], *out[TENG_MAX_OUT];
@@ -64,8 +73,10 @@ static teng_status loss(par *p, const tg_node *node, int labels)
     }
     if (by_vocabulary(p, node)) {
         const size_t first = p->global->nodes.len;
-        TG_TRY(tg_linear_ce_by_vocabulary(p->global, node, n, in, p->o->mesh.size[TG_AXIS_TENSOR], out));
+        TG_TRY(tg_linear_ce_by_vocabulary(p->global, node, n, in, 1 << TG_AXIS_TENSOR,
+                                          p->o->mesh.size[TG_AXIS_TENSOR], out));
         TG_TRY(par_place_from(p, first));
+        if (node->op == &tg_op_linear_cross_entropy_with_grad) TG_TRY(record_rows(p, in[2]));
     } else {
         const tg_node *other = par_rewrite(p, node->op, node->attr, n, in);
         if (!other) return teng_error_status();

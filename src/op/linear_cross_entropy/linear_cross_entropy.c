@@ -20,7 +20,6 @@ static const char *const output_names[] = {"dx_dw", "dx", "dw", NULL};
 static const teng_attr_field grad_fields[] = {
     {"ignore_index", TENG_ATTR_INT, 0, NULL},
     {"outputs", TENG_ATTR_INT, offsetof(tg_linear_ce_attr, outputs), output_names},
-    {"wide", TENG_ATTR_INT, offsetof(tg_linear_ce_attr, wide), NULL},
     {"begin", TENG_ATTR_INT, offsetof(tg_linear_ce_attr, begin), NULL},
     {"total", TENG_ATTR_INT, offsetof(tg_linear_ce_attr, total), NULL},
     {0},
@@ -66,7 +65,7 @@ static teng_status infer_grad(teng_op_call *call)
         return tg_fail(TENG_INVALID, "outputs is %lld; it must be 0 (dx and dw), 1 (dx) or 2 (dw)",
                        (long long)attr->outputs);
     TG_TRY(tg_want_piece("w has", call->in[1].dims[0], attr->begin, attr->total));
-    const teng_dtype t = attr->wide ? TENG_F32 : call->in[0].dtype;
+    const teng_dtype t = call->in[0].dtype;
     call->n_out = 0;
     if (attr->outputs != TG_LINEAR_CE_DW) call->out[call->n_out++] = tg_desc_cast(&call->in[0], t);
     if (attr->outputs != TG_LINEAR_CE_DX) call->out[call->n_out++] = tg_desc_cast(&call->in[1], t);
@@ -167,7 +166,7 @@ const teng_op_spec tg_op_linear_cross_entropy_grad = {
            "dx = dlogits · w, dw = dlogitsᵀ · x. Inputs x, w, labels, lse, dy f32 scalar, and optionally "
            "valid as in "
            "linear_cross_entropy; outputs dx and dw, or the one that the attribute outputs "
-           "names, in f32 if wide is 1. total > 0: w holds entries begin … begin + V - 1 of a vocabulary of "
+           "names. total > 0: w holds entries begin … begin + V - 1 of a vocabulary of "
            "total, lse "
            "is of all of it, and so dx is a summand.",
     .min_in = 5,

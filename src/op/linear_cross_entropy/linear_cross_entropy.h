@@ -5,7 +5,9 @@
  *     parts, hit = linear_lse(x, w, labels)        w S(0) → parts S(last), hit P: each rank its own entries
  *     lse        = lse_combine(parts)              of gathered [rows, ranks] f32: small
  *     loss       = label_loss(lse, hit, labels, valid)
- *     dx, dw     = linear_cross_entropy_grad(x, w, labels, lse, dy, valid)      w S(0) → dx P, dw S(0)
+ *
+ * A loss that is differentiated is one node, linear_cross_entropy_by_vocabulary, in which the ranks tell each
+ * other the sums of some rows while their logits are at hand, so that none are computed twice.
  *
  * All of them have ordinary placement rules, so that placements and redistributions come out by propagation:
  * tg_linear_ce_by_vocabulary puts them in the place of a loss node in the graph of all ranks, `parts` being
@@ -21,7 +23,6 @@
 typedef struct tg_linear_ce_attr { /* of linear_cross_entropy: the first member alone */
     int64_t ignore_index;
     int64_t outputs; /* of the gradient: one of the below */
-    int64_t wide;    /* of the gradient: 1 gives dx and dw in f32 */
     /* w is a piece of a vocabulary: entries begin, begin + 1, … of `total`; 0: it is all. */
     int64_t begin, total;
 } tg_linear_ce_attr;
@@ -33,13 +34,25 @@ typedef struct tg_linear_lse_attr {
     int64_t begin, total; /* as above */
 } tg_linear_lse_attr;
 
+typedef struct tg_linear_ce_ranks_attr { /* of linear_cross_entropy_by_vocabulary */
+    int64_t ignore_index;
+    int64_t axes, parts;  /* a tg_axis_set, the ranks along it */
+    int64_t begin, total; /* as above */
+} tg_linear_ce_ranks_attr;
+/* Bytes that a rank with so many rows tells each other one. */
+static inline double tg_linear_ce_row_bytes(int64_t rows)
+{
+    return 3.0 * sizeof(float) * (double)rows;
+}
+
 /* Checks x, w and labels. */
 teng_status tg_linear_ce_infer_inputs(const teng_op_call *call);
 
 /* Appends to g what gives the outputs of `node`, a linear_cross_entropy(_with_grad) or cross_entropy,
  * from operands in g that stand for the node's (n_in of them, `valid` may have come to them), by pieces of
- * the vocabulary; scope, source and phase are the node's. out[i] stands for the node's output i. */
+ * the vocabulary of ranks along axes; scope, source and phase are the node's. out[i] stands for the node's
+ * output i. */
 teng_status tg_linear_ce_by_vocabulary(tg_graph *g, const tg_node *node, int n_in, teng_tensor *const *in,
-                                       int64_t parts, teng_tensor **out);
+                                       int64_t axes, int64_t parts, teng_tensor **out);
 
 #endif

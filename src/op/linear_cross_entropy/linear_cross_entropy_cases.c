@@ -1,5 +1,6 @@
 /* Cases of linear_cross_entropy and its gradient. */
 #include "base/mem.h"
+#include "mesh/mesh.h"
 #include "op/case_list.h"
 #include "op/linear_cross_entropy/linear_cross_entropy.h"
 
@@ -155,7 +156,7 @@ static const teng_op_case grads[] = {
      6,
      {TG_X(2, 8, 5), W(3, 5), LABELS(-1, 3, 1, 8), LSE(1.1, 1, 8), DY, VALID}},
     {"dw of more rows",
-     &(tg_linear_ce_attr){.ignore_index = -1, .outputs = TG_LINEAR_CE_DW, .wide = 1},
+     &(tg_linear_ce_attr){.ignore_index = -1, .outputs = TG_LINEAR_CE_DW},
      6,
      {TG_X(2, 8, 5), W(3, 5), LABELS(-1, 3, 1, 8), LSE(1.1, 1, 8), DY, VALID}},
     {"all ignored", BOTH(-100), 5, {TG_X(2, 4, 6), W(5, 6), IGNORED(1, 4), LSE(1.6, 1, 4), DY}},
@@ -173,10 +174,6 @@ static const teng_op_case grads[] = {
      &(tg_linear_ce_attr){.ignore_index = -1, .begin = 5, .total = 30},
      6,
      {TG_X(2, 8, 5), W(12, 5), LABELS(-1, 30, 1, 8), LSE(3.4, 1, 8), DY, VALID}},
-    {"in f32",
-     &(tg_linear_ce_attr){.ignore_index = -1, .wide = 1},
-     6,
-     {TG_X(2, 8, 5), W(1040, 5), LABELS(-1, 1040, 1, 8), LSE(6.9, 1, 8), DY, VALID}},
     {"vocabulary in tiles",
      BOTH(-1),
      5,
@@ -206,3 +203,21 @@ const teng_op_cases tg_cases_linear_cross_entropy_with_grad = {.op = "linear_cro
                                                                .n = TG_COUNT(list),
                                                                .reference = forward_and_backward,
                                                                .dtypes = TG_ALL_FLOATS};
+
+#define ALONE(ignore)                                                                                        \
+    &(tg_linear_ce_ranks_attr)                                                                               \
+    {                                                                                                        \
+        .ignore_index = ignore, .axes = 1 << TG_AXIS_TENSOR, .parts = 1                                      \
+    }
+static const teng_op_case alone[] = {
+    {"batch", ALONE(-100), 3, {TG_X(3, 2, 3, 8), W(11, 8), LABELS(0, 11, 2, 2, 3)}},
+    {"of more rows", ALONE(-1), 4, {TG_X(3, 2, 12, 5), W(3, 5), LABELS(-1, 3, 2, 2, 12), VALID}},
+    {"all ignored", ALONE(-100), 3, {TG_X(2, 4, 6), W(5, 6), IGNORED(1, 4)}},
+    {"no rows", ALONE(-100), 3, {TG_X(2, 0, 6), W(5, 6), IGNORED(1, 0)}},
+    {"rows in blocks", ALONE(-1), 3, {TG_X(2, 1030, 3), W(7, 3), LABELS(-1, 7, 1, 1030)}},
+};
+const teng_op_cases tg_cases_linear_cross_entropy_by_vocabulary = {.op = "linear_cross_entropy_by_vocabulary",
+                                                                   .list = alone,
+                                                                   .n = TG_COUNT(alone),
+                                                                   .reference = forward_and_backward,
+                                                                   .dtypes = TG_ALL_FLOATS};

@@ -139,8 +139,8 @@ static teng_status prepare_grad(const teng_op_call *call, teng_prepared *out)
     reserve(s, TILE, s->tile_rows * s->tile_vocab, 4);
     if (s->dtype != TENG_F32) {
         reserve(s, NARROW, s->tile_rows * s->tile_vocab, 2);
-        if (s->want[DX] && !attr->wide) reserve(s, SUM_DX, s->rows * s->width, 4);
-        if (s->want[DW] && !attr->wide) reserve(s, SUM_DW, s->tile_vocab * s->width, 4);
+        if (s->want[DX]) reserve(s, SUM_DX, s->rows * s->width, 4);
+        if (s->want[DW]) reserve(s, SUM_DW, s->tile_vocab * s->width, 4);
     }
     *out = (teng_prepared){s, s->workspace};
     return TENG_OK;
@@ -336,23 +336,22 @@ static teng_status run_grad(const teng_kernel_args *args)
     ce_state *s = args->state;
     char *workspace = args->workspace;
     const tg_linear_ce_attr *attr = args->call->attr;
-    const bool f32 = s->dtype == TENG_F32, wide = f32 || attr->wide; /* sums lie in the outputs */
-    const teng_dtype to = wide ? TENG_F32 : s->dtype;
+    const bool f32 = s->dtype == TENG_F32; /* sums lie in the outputs */
     float *tile = (void *)(workspace + s->at[TILE]);
     void *dlogits = f32 ? (void *)tile : workspace + s->at[NARROW];
     void *dx_out = s->want[DX] ? args->out[0] : NULL,
          *dw_out = s->want[DW] ? args->out[s->want[DX] ? 1 : 0] : NULL;
-    float *dx = wide ? dx_out : (void *)(workspace + s->at[SUM_DX]);
+    float *dx = f32 ? dx_out : (void *)(workspace + s->at[SUM_DX]);
     int64_t valid;
     TG_TRY(tg_labels_check(args->in[2], s->rows, attr->total ? attr->total : s->vocab, attr->ignore_index,
                            &valid));
     const double divisor = tg_labels_divisor(args, 5, valid);
     const float dy = *(const float *)args->in[4], scale = divisor > 0 ? (float)((double)dy / divisor) : 0.0f;
-    if (!s->rows && dw_out) memset(dw_out, 0, (size_t)(s->vocab * s->width * teng_dtype_size(to)));
+    if (!s->rows && dw_out) memset(dw_out, 0, (size_t)(s->vocab * s->width * teng_dtype_size(s->dtype)));
     if (!s->rows) return TENG_OK;
     for (int64_t v = 0; v < s->vocab; v += s->tile_vocab) {
         const void *w = row_of(s, args->in[1], v);
-        float *dw = wide && dw_out ? (float *)dw_out + v * s->width : (void *)(workspace + s->at[SUM_DW]);
+        float *dw = f32 && dw_out ? (float *)dw_out + v * s->width : (void *)(workspace + s->at[SUM_DW]);
         for (int64_t r = 0; r < s->rows; r += s->tile_rows) {
             const void *x = row_of(s, args->in[0], r);
             TG_TRY(multiply(s, LOGITS, r, v, x, w, tile, workspace));
@@ -360,9 +359,9 @@ static teng_status run_grad(const teng_kernel_args *args)
             if (dx_out) TG_TRY(multiply(s, DX, r, v, dlogits, w, dx + r * s->width, workspace));
             if (dw_out) TG_TRY(multiply(s, DW, r, v, dlogits, x, dw, workspace));
         }
-        if (dw_out && !f32) round_sums(to, dw, dw_out, v * s->width, vocab_at(s, v) * s->width, scale);
+        if (dw_out && !f32) round_sums(s->dtype, dw, dw_out, v * s->width, vocab_at(s, v) * s->width, scale);
     }
-    if (dx_out && !f32) round_sums(to, dx, dx_out, 0, s->rows * s->width, scale);
+    if (dx_out && !f32) round_sums(s->dtype, dx, dx_out, 0, s->rows * s->width, scale);
     return TENG_OK;
 }
 

@@ -5,12 +5,16 @@
  * at the start of their row. The size of a block depends on the shapes alone; more rows read w and dw less
  * often and need more memory. w is copied once, into the layout in which the product for dx is fastest.
  *
+ * Ranks with a piece of the vocabulary each tell each other the maximum and the sum of each row of a block
+ * before they make dlogits of it: a few numbers a row, and no logits are computed twice.
+ *
  * In f16 dlogits are multiplied unscaled and 1 / valid is applied to the f32 sums: small probabilities times
  * a small factor would vanish.
  */
 #include "base/fail.h"
 #include "base/mem.h"
 #include "device/cpu_gemm.h"
+#include "op/collective/collective.h"
 #include "op/cpu_kernel.h"
 #include "op/cpu_row16.h"
 #include "op/ids.h"
@@ -21,6 +25,14 @@
 
 enum { LOGITS, DX, DW, PRODUCTS };
 
+/* What one rank knows of a row: the maximum of its logits, their Σ exp(logit - max), the label's logit or 0.
+ */
+typedef struct row_sum {
+    float max, sum, hit;
+} row_sum;
+enum { ROW_FLOATS = 3 };
+_Static_assert(sizeof(row_sum) == ROW_FLOATS * sizeof(float), "rows of sums travel as f32");
+
 typedef struct ce_state {
     teng_dtype dtype;
     int64_t rows, vocab, width;          /* x [rows, width], w [vocab, width] */
@@ -28,6 +40,8 @@ typedef struct ce_state {
     tg_gemm_plan *plans[PRODUCTS][2][2]; /* of the last, shorter block; dw: added to */
     size_t scratch, logits_at, loss_at,
         packed_at; /* in the workspace: of the products, [block, vocab], loss of each row, w for dx */
+    tg_linear_ce_ranks_attr ranks;    /* parts 0: one rank with all of the vocabulary */
+    size_t own_at, all_at, counts_at; /* row_sum of a block: [block], [parts][block]; [parts] of a message */
     size_t workspace;
 } ce_state;
 
@@ -109,12 +123,29 @@ static teng_status prepare(const teng_op_call *call, teng_prepared *out)
     return TENG_OK;
 }
 
-/* A row of n logits becomes its dlogits times factor, written from its start on in T (no element is written
- * before it is read); returns lse - logit of the label. */
-TG_INLINE float row(teng_dtype T, float *logits, int64_t n, int32_t label, float factor)
+static size_t reserve(ce_state *s, size_t bytes)
+{
+    const size_t at = aligned(s->workspace);
+    s->workspace = at + bytes;
+    return at;
+}
+
+static teng_status prepare_ranks(const teng_op_call *call, teng_prepared *out)
+{
+    TG_TRY(prepare(call, out));
+    ce_state *s = out->state;
+    s->ranks = *(const tg_linear_ce_ranks_attr *)call->attr;
+    s->own_at = reserve(s, (size_t)s->block * sizeof(row_sum));
+    s->all_at = reserve(s, (size_t)(s->block * s->ranks.parts) * sizeof(row_sum));
+    s->counts_at = reserve(s, (size_t)s->ranks.parts * sizeof(int64_t));
+    out->workspace = s->workspace;
+    return TENG_OK;
+}
+
+/* n logits become exp(logit - max); returns their sum. */
+TG_INLINE float row_exps(float *logits, int64_t n, float *max_out)
 {
     tg_vf m = tg_v_set(-INFINITY);
-    const float own = logits[label];
     TG_VECTORS(i, len, 0, n)
     {
         m = tg_v_max(m, tg_v_fill_tail(tg_v_load_part(TENG_F32, logits, i, len), len, -INFINITY));
@@ -127,13 +158,28 @@ TG_INLINE float row(teng_dtype T, float *logits, int64_t n, int32_t label, float
         sum.part[p] += e;
         tg_v_store_part(TENG_F32, logits, i, e, len);
     });
-    const float total = tg_sum16_total(&sum), scale = factor / total;
-    const float hit = (logits[label] / total - 1.0f) * factor;
+    *max_out = max;
+    return tg_sum16_total(&sum);
+}
+
+/* Exponentials times scale, written from the row's start on in T (no element is written before it is read);
+ * hit at the label, where the row has it. */
+TG_INLINE void row_dlogits(teng_dtype T, float *logits, int64_t n, float scale, int64_t label, float hit)
+{
     TG_VECTORS(i, len, 0, n)
     {
         tg_v_store_part(T, logits, i, tg_v_load_part(TENG_F32, logits, i, len) * scale, len);
     }
-    tg_v_store1(T, logits, label, hit);
+    if (label >= 0 && label < n) tg_v_store1(T, logits, label, hit);
+}
+
+/* A row of n logits becomes its dlogits times factor; returns lse - logit of the label. */
+TG_INLINE float row(teng_dtype T, float *logits, int64_t n, int32_t label, float factor)
+{
+    const float own = logits[label];
+    float max;
+    const float total = row_exps(logits, n, &max);
+    row_dlogits(T, logits, n, factor / total, label, (logits[label] / total - 1.0f) * factor);
     return max + logf(total) - own;
 }
 
@@ -149,6 +195,59 @@ static void block_dlogits(const ce_state *s, const int32_t *labels, int64_t igno
         else
             TG_FLOAT_SWITCH(s->dtype, T, loss[i] = row(T, own, s->vocab, labels[i], factor));
     }
+}
+
+/* ---- a piece of the vocabulary ---- */
+/* The row's sums over all ranks, which lie `rows` apart. */
+static row_sum of_all(const row_sum *all, int64_t parts, int64_t rows, int64_t i)
+{
+    float max = -INFINITY, hit = 0.0f;
+    double sum = 0;
+    for (int64_t p = 0; p < parts; p++)
+        max = fmaxf(max, all[p * rows + i].max);
+    for (int64_t p = 0; p < parts; p++) {
+        sum += (double)all[p * rows + i].sum * exp((double)all[p * rows + i].max - (double)max);
+        hit += all[p * rows + i].hit;
+    }
+    return (row_sum){max, (float)sum, hit};
+}
+
+static teng_status block_dlogits_ranks(const ce_state *s, char *workspace, const int32_t *labels,
+                                       int64_t rows, float *logits, float factor, float *loss)
+{
+    const int64_t ignore = s->ranks.ignore_index, parts = s->ranks.parts, begin = s->ranks.begin;
+    row_sum *own = (void *)(workspace + s->own_at), *all = (void *)(workspace + s->all_at);
+    int64_t *counts = (void *)(workspace + s->counts_at);
+    tg_group *g;
+    TG_TRY(tg_collective_group(s->ranks.axes, parts, &g));
+    TG_PARALLEL_FOR(rows * s->vocab >= TG_PARALLEL_MIN)
+    for (int64_t i = 0; i < rows; i++) {
+        float *x = logits + i * s->vocab;
+        own[i] = (row_sum){0};
+        if (labels[i] == ignore) continue;
+        if (labels[i] >= begin && labels[i] < begin + s->vocab) own[i].hit = x[labels[i] - begin];
+        own[i].sum = row_exps(x, s->vocab, &own[i].max);
+    }
+    for (int64_t p = 0; p < parts; p++)
+        counts[p] = rows * ROW_FLOATS;
+    if (g) TG_TRY(tg_comm_all_gather(g, TENG_F32, own, all, counts));
+    if (!g) all = own;
+    TG_PARALLEL_FOR(rows * s->vocab >= TG_PARALLEL_MIN)
+    for (int64_t i = 0; i < rows; i++) {
+        float *x = logits + i * s->vocab;
+        loss[i] = 0;
+        if (labels[i] == ignore) {
+            memset(x, 0, (size_t)(s->vocab * teng_dtype_size(s->dtype)));
+            continue;
+        }
+        const row_sum row = of_all(all, parts, rows, i);
+        const int64_t label = labels[i] - begin;
+        const float share = expf(own[i].max - row.max) / row.sum;
+        const float hit = label >= 0 && label < s->vocab ? (x[label] * share - 1.0f) * factor : 0.0f;
+        TG_FLOAT_SWITCH(s->dtype, T, row_dlogits(T, x, s->vocab, factor * share, label, hit));
+        loss[i] = row.max + logf(row.sum) - row.hit;
+    }
+    return TENG_OK;
 }
 
 static void scale_sums(float *sums, int64_t n, float factor)
@@ -171,7 +270,8 @@ static teng_status run(const teng_kernel_args *args)
     const int64_t ignore = *(const int64_t *)args->call->attr,
                   row_bytes = s->width * teng_dtype_size(s->dtype);
     int64_t valid;
-    TG_TRY(tg_labels_check(labels, s->rows, s->vocab, ignore, &valid));
+    const int64_t vocab = s->ranks.total ? s->ranks.total : s->vocab;
+    TG_TRY(tg_labels_check(labels, s->rows, vocab, ignore, &valid));
     const double divisor = tg_labels_divisor(args, 3, valid);
     const float share = divisor > 0 ? (float)(1.0 / divisor) : 0.0f,
                 inside = s->dtype == TENG_F16 ? 1.0f : share;
@@ -181,7 +281,10 @@ static teng_status run(const teng_kernel_args *args)
     for (int64_t r = 0; r < s->rows; r += s->block) {
         const void *x = (const char *)args->in[0] + r * row_bytes;
         TG_TRY(tg_gemm_run(*plan_of(s, LOGITS, r), x, args->in[1], NULL, logits, workspace));
-        block_dlogits(s, labels + r, ignore, rows_at(s, r), logits, inside, loss + r);
+        if (s->ranks.parts)
+            TG_TRY(block_dlogits_ranks(s, workspace, labels + r, rows_at(s, r), logits, inside, loss + r));
+        else
+            block_dlogits(s, labels + r, ignore, rows_at(s, r), logits, inside, loss + r);
         tg_gemm_plan *for_dx = *plan_of(s, DX, r);
         const void *w = tg_gemm_packed(for_dx) ? workspace + s->packed_at : args->in[1];
         TG_TRY(tg_gemm_run(for_dx, logits, w, NULL, dx + r * s->width, workspace));
@@ -199,3 +302,5 @@ static teng_status run(const teng_kernel_args *args)
 }
 
 TG_KERNELS(tg_linear_cross_entropy_with_grad_kernels) = {{"blocks", NULL, prepare, run, release}, {0}};
+TG_KERNELS(tg_linear_cross_entropy_by_vocabulary_kernels) = {{"blocks", NULL, prepare_ranks, run, release},
+                                                             {0}};

@@ -6,7 +6,6 @@
  */
 #include "op/cpu_kernel.h"
 #include "op/cross_entropy/cross_entropy.h"
-#include "op/fill/fill.h"
 #include "op/linear_cross_entropy/linear_cross_entropy.h"
 #include "op/op_list.h"
 #include "op/place_rules.h"
@@ -17,15 +16,19 @@
 #define NO_GRAD "it is put into graphs after differentiation, beside linear_cross_entropy_grad"
 
 /* ---- linear_lse ---- */
+static teng_status want_parts(int64_t parts, int64_t vocab)
+{
+    if (parts >= 1 && parts <= vocab) return TENG_OK;
+    return tg_fail(TENG_INVALID, "parts is %lld; w has %lld entries, which make 1 to %lld pieces",
+                   (long long)parts, (long long)vocab, (long long)vocab);
+}
+
 static teng_status infer(teng_op_call *call)
 {
     const tg_linear_lse_attr *attr = call->attr;
     TG_TRY(tg_linear_ce_infer_inputs(call));
     TG_TRY(tg_want_piece("w has", call->in[1].dims[0], attr->begin, attr->total));
-    if (attr->parts < 1 || attr->parts > call->in[1].dims[0])
-        return tg_fail(TENG_INVALID, "parts is %lld; w has %lld entries, which make 1 to %lld pieces",
-                       (long long)attr->parts, (long long)call->in[1].dims[0],
-                       (long long)call->in[1].dims[0]);
+    TG_TRY(want_parts(attr->parts, call->in[1].dims[0]));
     teng_desc rows = tg_desc_rows(&call->in[0], TENG_F32);
     call->out[1] = rows;
     rows.dims[rows.ndim++] = attr->parts;
@@ -104,9 +107,24 @@ static tg_node *append(tg_graph *g, const tg_node *as, const teng_op_spec *op, c
     return tg_graph_append(g, op, attr, n_in, in, as->scope, as->frame, as->phase);
 }
 
-teng_status tg_linear_ce_by_vocabulary(tg_graph *g, const tg_node *node, int n_in, teng_tensor *const *in,
-                                       int64_t parts, teng_tensor **out)
+/* The loss and its gradients, one node. */
+static teng_status with_grad(tg_graph *g, const tg_node *node, int n_in, teng_tensor *const *in, int64_t axes,
+                             int64_t parts, teng_tensor **out)
 {
+    const tg_linear_ce_ranks_attr attr = {
+        .ignore_index = *(const int64_t *)node->attr, .axes = axes, .parts = 1};
+    TG_TRY(want_parts(parts, in[1]->desc.dims[0]));
+    const tg_node *one = append(g, node, &tg_op_linear_cross_entropy_by_vocabulary, &attr, n_in, in);
+    if (!one) return teng_error_status();
+    memcpy(out, one->out, sizeof *out * (size_t)one->n_out);
+    return TENG_OK;
+}
+
+teng_status tg_linear_ce_by_vocabulary(tg_graph *g, const tg_node *node, int n_in, teng_tensor *const *in,
+                                       int64_t axes, int64_t parts, teng_tensor **out)
+{
+    if (node->op == &tg_op_linear_cross_entropy_with_grad)
+        return with_grad(g, node, n_in, in, axes, parts, out);
     const int64_t ignore = *(const int64_t *)node->attr;
     const tg_linear_lse_attr linear = {.ignore_index = ignore, .parts = parts};
     const tg_logits_lse_attr plain = {.piece = {.ignore_index = ignore}, .parts = parts};
@@ -122,16 +140,6 @@ teng_status tg_linear_ce_by_vocabulary(tg_graph *g, const tg_node *node, int n_i
     if (!loss) return teng_error_status();
     out[0] = loss->out[0];
     out[1] = lse->out[0];
-    if (node->op != &tg_op_linear_cross_entropy_with_grad) return TENG_OK;
-    const tg_fill_attr one = {.dtype = TENG_F32, .value = 1};
-    const tg_node *dy = append(g, node, &tg_op_fill, &one, 0, NULL);
-    if (!dy) return teng_error_status();
-    const tg_linear_ce_attr both = {.ignore_index = ignore, .outputs = TG_LINEAR_CE_BOTH, .wide = 1};
-    teng_tensor *operands[] = {in[0], in[1], in[2], lse->out[0], dy->out[0], valid};
-    const tg_node *grads = append(g, node, &tg_op_linear_cross_entropy_grad, &both, n_in + 2, operands);
-    if (!grads) return teng_error_status();
-    out[1] = grads->out[0];
-    out[2] = grads->out[1];
     return TENG_OK;
 }
 
