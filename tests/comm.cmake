@@ -31,6 +31,9 @@ if(TENG_MPI_LIBRARY)
   add_test(NAME test_ranks_bytes COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/test_ranks_bytes.sh $<TARGET_FILE:teng> ${CMAKE_SOURCE_DIR})
   set_tests_properties(test_ranks_bytes PROPERTIES LABELS fast SKIP_RETURN_CODE 77 TIMEOUT 120 PROCESSORS 2
     ENVIRONMENT TENG_MPIRUN=${TENG_MPIRUN})
+  add_test(NAME test_ranks_memory COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/test_ranks_memory.sh $<TARGET_FILE:teng> ${CMAKE_SOURCE_DIR})
+  set_tests_properties(test_ranks_memory PROPERTIES LABELS slow SKIP_RETURN_CODE 77 TIMEOUT 300 PROCESSORS 2
+    ENVIRONMENT TENG_MPIRUN=${TENG_MPIRUN})
   # What happens when ranks die, hang or differ: a program that fails as asked, and what the others say.
   add_executable(comm_fault comm_fault.c)
   target_compile_options(comm_fault PRIVATE ${TG_C_FLAGS})

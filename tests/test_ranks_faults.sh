@@ -86,7 +86,10 @@ start() {
         [ $i -lt 300 ] || die "$name: no checkpoint in 30 s: $(tail -c 1500 out err)"
         sleep 0.1
     done
-    pids=$(ps -o pid= --ppid $job)
+    # As the banner says: between mpirun and its ranks there may be another process (MPICH).
+    pids=$(sed -n 's/.*rank [01] of 2 on .*(process \([0-9]*\)).*/\1/p' "$name/log.txt")
+    # shellcheck disable=SC2086 # two words are meant
+    [ "$(echo $pids | wc -w)" = 2 ] || die "$name: the banner does not name two ranks: $(cat "$name/log.txt")"
 }
 
 # A rank that cannot write its part: no checkpoint of that step, all are told, and the run goes on.
@@ -120,7 +123,9 @@ wait $job || status=$?
 took=$(($(date +%s) - began))
 [ "$status" != 0 ] || die 'a run whose rank was killed ended well'
 [ "$took" -le 10 ] || die "the others noticed after $took s"
-grep -q 'teng train: .*rank [01] (process' err || die "the rank that was killed is not named: $(tail -c 1500 err)"
+# By the other ranks; the launcher of MPICH kills them at once, and names the process.
+grep -q -e 'teng train: .*rank [01] (process' -e "PID $victim RUNNING AT" out err ||
+    die "the rank that was killed is not named: $(tail -c 1500 out err)"
 last=$(ls K/checkpoints | grep -v tmp | tail -1)
 steps=$(($(echo "${last#step-}" | sed 's/^0*//') + 3))
 ranks 2 0 resume K "train.steps=$steps"

@@ -371,8 +371,7 @@ int tg_cmd_resume(const tg_args_resume *args)
     console c = {.base = &args->base, .quiet = args->quiet, .level = TG_LOG_INFO};
     tg_run *run = NULL;
     int status = join(&c);
-    if (status == TG_EXIT_OK)
-        status = tg_cli_ranks_agree(c.team, args->base.command, NULL, TENG_OK, false);
+    if (status == TG_EXIT_OK) status = tg_cli_ranks_agree(c.team, args->base.command, NULL, TENG_OK, false);
     if (status == TG_EXIT_OK) {
         catch_signals(c.team);
         const teng_status opened =

@@ -199,8 +199,7 @@ json_t *tg_parallel_json(const tg_parallel *parallel)
     for (tg_axis_set s = 1; s < 1u << TG_AXES; s++) {
         char axes[TG_AXES_TEXT];
         const double bytes = tg_parallel_bytes(parallel, s);
-        if (bytes > 0)
-            json_object_set_new(sent, tg_axes_text(axes, sizeof axes, s), json_real(bytes));
+        if (bytes > 0) json_object_set_new(sent, tg_axes_text(axes, sizeof axes, s), json_real(bytes));
     }
     return json_pack("{s:i, s:o, s:o, s:o, s:f, s:o}", "rank", parallel->options.rank, "mesh", sizes,
                      "redistributions", moves, "entries", entries, "bytes", tg_parallel_bytes(parallel, 0),

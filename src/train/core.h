@@ -106,9 +106,9 @@ teng_status tg_core_save_folder_from(tg_core *core, const tg_ckpt *ck, const cha
  * in the store. Free with tg_vec_free. */
 typedef TG_VEC(tg_ckpt_item) tg_folder_items;
 teng_status tg_core_folder_items(tg_core *core, tg_arena *arena, tg_folder_items *out);
-/* The same of a language model whose values stay in its files until they are fetched, as `dtype`: no more than
- * one of them is in memory. Checks the names and shapes of all, as tg_core_load_weights. The weights must stay
- * open, and lm must live, as long as the items do. */
+/* The same of a language model whose values stay in its files until they are fetched, as `dtype`: no more
+ * than one of them is in memory. Checks the names and shapes of all, as tg_core_load_weights. The weights
+ * must stay open, and lm must live, as long as the items do. */
 teng_status tg_core_items_of_weights(teng_cell *lm, const tg_weights *weights, teng_dtype dtype,
                                      tg_arena *arena, tg_folder_items *out);
 /* Copies what is in the box of a file's tensor, which is `whole` but for its float type, to device memory. */
