@@ -15,56 +15,98 @@ typedef struct norm { /* one call; rows of n */
     double eps;
 } norm;
 
-TG_INLINE void forward_rows(teng_dtype T, teng_dtype W, const norm *a, int64_t begin, int64_t end)
+#define TOGETHER 4 /* rows: sums along one row wait for each other, those of different rows do not */
+#define EACH_ROW(k)                                                                                          \
+    TG_UNROLL(4)                                                                                             \
+    for (int k = 0; k < rows; k++)
+
+TG_INLINE void forward_some(teng_dtype T, teng_dtype W, const norm *a, int64_t r, int rows)
 {
-    for (int64_t r = begin; r < end; r++) {
-        const int64_t at = r * a->n;
-        tg_sum16 sum = {0}, squares = {0};
-        TG_ROW16(i, len, p, a->n, sum.part[p] += tg_v_load_part(T, a->x, at + i, len));
-        const float mean = tg_sum16_total(&sum) / (float)a->n;
-        TG_ROW16(i, len, p, a->n, {
-            tg_vf x = tg_v_load_part(T, a->x, at + i, len) - mean;
-            if (len < TG_LANES) x = tg_v_fill_tail(x, len, 0.0f);
-            squares.part[p] = tg_v_fma(x, x, squares.part[p]);
-        });
-        const float rstd = 1.0f / sqrtf(tg_sum16_total(&squares) / (float)a->n + (float)a->eps);
-        a->mean[r] = mean;
-        a->rstd[r] = rstd;
-        TG_VECTORS(i, len, 0, a->n)
+    const int64_t n = a->n, at = r * n;
+    float mean[TOGETHER], rstd[TOGETHER];
+    tg_sum16 sum[TOGETHER] = {{{{0}}}}, squares[TOGETHER] = {{{{0}}}};
+    TG_ROW16(i, len, p, n, EACH_ROW(k) sum[k].part[p] += tg_v_load_part(T, a->x, at + k * n + i, len));
+    EACH_ROW(k) mean[k] = tg_sum16_total(&sum[k]) / (float)n;
+    TG_ROW16(i, len, p, n, EACH_ROW(k) {
+        tg_vf x = tg_v_load_part(T, a->x, at + k * n + i, len) - mean[k];
+        if (len < TG_LANES) x = tg_v_fill_tail(x, len, 0.0f);
+        squares[k].part[p] = tg_v_fma(x, x, squares[k].part[p]);
+    });
+    EACH_ROW(k)
+    {
+        rstd[k] = 1.0f / sqrtf(tg_sum16_total(&squares[k]) / (float)n + (float)a->eps);
+        a->mean[r + k] = mean[k];
+        a->rstd[r + k] = rstd[k];
+    }
+    TG_VECTORS(i, len, 0, n)
+    {
+        const tg_vf w = tg_v_load_part(W, a->w, i, len),
+                    b = a->b ? tg_v_load_part(W, a->b, i, len) : tg_v_set(0.0f);
+        EACH_ROW(k)
         {
-            const tg_vf z = (tg_v_load_part(T, a->x, at + i, len) - mean) * rstd;
-            const tg_vf b = a->b ? tg_v_load_part(W, a->b, i, len) : tg_v_set(0.0f);
-            tg_v_store_part(T, a->y, at + i, tg_v_fma(z, tg_v_load_part(W, a->w, i, len), b), len);
+            const tg_vf z = (tg_v_load_part(T, a->x, at + k * n + i, len) - mean[k]) * rstd[k];
+            tg_v_store_part(T, a->y, at + k * n + i, tg_v_fma(z, w, b), len);
         }
     }
 }
+TG_INLINE void forward_rows(teng_dtype T, teng_dtype W, const norm *a, int64_t begin, int64_t end)
+{
+    int64_t r = begin;
+    for (; r + TOGETHER <= end; r += TOGETHER)
+        forward_some(T, W, a, r, TOGETHER);
+    for (; r < end; r++)
+        forward_some(T, W, a, r, 1);
+}
 
-/* dw and db: n sums each. */
+/* dw and db: n sums each, which each row adds to, in order. */
+TG_INLINE void backward_some(teng_dtype T, teng_dtype W, const norm *a, int64_t r, int rows, float *dw,
+                             float *db)
+{
+    const int64_t n = a->n, at = r * n;
+    const float *mean = a->mean_in + r, *rstd = a->rstd_in + r;
+    float c[TOGETHER], d[TOGETHER];
+    tg_sum16 sum[TOGETHER] = {{{{0}}}}, dot[TOGETHER] = {{{{0}}}};
+    TG_ROW16(i, len, p, n, {
+        const tg_vf w = tg_v_load_part(W, a->w, i, len);
+        EACH_ROW(k)
+        {
+            const tg_vf z = (tg_v_load_part(T, a->x, at + k * n + i, len) - mean[k]) * rstd[k];
+            const tg_vf g = tg_v_load_part(T, a->dy, at + k * n + i, len) * w;
+            sum[k].part[p] += g;
+            dot[k].part[p] = tg_v_fma(g, z, dot[k].part[p]);
+        }
+    });
+    EACH_ROW(k)
+    {
+        c[k] = tg_sum16_total(&sum[k]) / (float)n;
+        d[k] = tg_sum16_total(&dot[k]) / (float)n;
+    }
+    TG_VECTORS(i, len, 0, n)
+    {
+        const tg_vf w = tg_v_load_part(W, a->w, i, len);
+        tg_vf to_w = tg_v_load_part(TENG_F32, dw, i, len), to_b = tg_v_load_part(TENG_F32, db, i, len);
+        EACH_ROW(k)
+        {
+            const tg_vf z = (tg_v_load_part(T, a->x, at + k * n + i, len) - mean[k]) * rstd[k];
+            const tg_vf dy = tg_v_load_part(T, a->dy, at + k * n + i, len), g = dy * w;
+            to_w = tg_v_fma(dy, z, to_w);
+            to_b = dy + to_b;
+            tg_v_store_part(T, a->y, at + k * n + i, (g - c[k] - z * d[k]) * rstd[k], len);
+        }
+        tg_v_store_part(TENG_F32, dw, i, to_w, len);
+        tg_v_store_part(TENG_F32, db, i, to_b, len);
+    }
+}
 TG_INLINE void backward_rows(teng_dtype T, teng_dtype W, const norm *a, int64_t begin, int64_t end, float *dw,
                              float *db)
 {
+    int64_t r = begin;
     memset(dw, 0, sizeof *dw * (size_t)a->n);
     memset(db, 0, sizeof *db * (size_t)a->n);
-    for (int64_t r = begin; r < end; r++) {
-        const int64_t at = r * a->n;
-        const float mean = a->mean_in[r], rstd = a->rstd_in[r];
-        tg_sum16 sum = {0}, dot = {0};
-        TG_ROW16(i, len, p, a->n, {
-            const tg_vf z = (tg_v_load_part(T, a->x, at + i, len) - mean) * rstd;
-            const tg_vf g = tg_v_load_part(T, a->dy, at + i, len) * tg_v_load_part(W, a->w, i, len);
-            sum.part[p] += g;
-            dot.part[p] = tg_v_fma(g, z, dot.part[p]);
-        });
-        const float c = tg_sum16_total(&sum) / (float)a->n, d = tg_sum16_total(&dot) / (float)a->n;
-        TG_VECTORS(i, len, 0, a->n)
-        {
-            const tg_vf z = (tg_v_load_part(T, a->x, at + i, len) - mean) * rstd;
-            const tg_vf dy = tg_v_load_part(T, a->dy, at + i, len), g = dy * tg_v_load_part(W, a->w, i, len);
-            tg_v_store_part(TENG_F32, dw, i, tg_v_fma(dy, z, tg_v_load_part(TENG_F32, dw, i, len)), len);
-            tg_v_store_part(TENG_F32, db, i, dy + tg_v_load_part(TENG_F32, db, i, len), len);
-            tg_v_store_part(T, a->y, at + i, (g - c - z * d) * rstd, len);
-        }
-    }
+    for (; r + TOGETHER <= end; r += TOGETHER)
+        backward_some(T, W, a, r, TOGETHER, dw, db);
+    for (; r < end; r++)
+        backward_some(T, W, a, r, 1, dw, db);
 }
 
 static teng_status run(const teng_kernel_args *args)
@@ -77,7 +119,8 @@ static teng_status run(const teng_kernel_args *args)
                     .rstd = args->out[2],
                     .n = tg_row_size(&args->call->in[0]),
                     .eps = *(const double *)args->call->attr};
-    const int64_t rows = tg_row_count(&args->call->in[0]), block = tg_rows_in_block(a.n);
+    const int64_t rows = tg_row_count(&args->call->in[0]),
+                  block = tg_blocks(tg_rows_in_block(a.n), TOGETHER) * TOGETHER;
     TG_PARALLEL_FOR(rows * a.n >= TG_PARALLEL_MIN)
     for (int64_t b = 0; b < tg_blocks(rows, block); b++)
         TG_ROW_DTYPES(args, forward_rows(T, W, &a, b * block, tg_block_end(b, block, rows)));

@@ -28,6 +28,7 @@ static teng_status run_accumulate(const teng_kernel_args *args)
 TG_KERNELS(tg_accumulate_kernels) = {{"vector", NULL, NULL, run_accumulate, NULL}, {0}};
 
 /* ---- sum_squares: element i of a block goes to lane i mod 16; lanes, then blocks, in order ---- */
+typedef double wide __attribute__((vector_size(8 * TG_LANES))); /* a register of f32 as double */
 typedef struct squares {
     const void *x;
     teng_dtype dtype;
@@ -37,17 +38,15 @@ typedef struct squares {
 static void squares_block(const void *ctx, int64_t begin, int64_t end)
 {
     const squares *s = ctx;
-    double lane[16] = {0}, sum = 0;
+    wide lane[TG_PARTS] = {{0}};
+    double sum = 0;
     TG_FLOAT_SWITCH(
         s->dtype, T, TG_VECTORS(i, len, begin, end) {
-            float x[TG_LANES];
-            tg_v_store(TENG_F32, x, 0, tg_v_load_part(T, s->x, i, len));
-            double *to = lane + (i - begin) % 16;
-            for (int l = 0; l < TG_LANES; l++)
-                to[l] += (double)x[l] * (double)x[l];
+            const wide x = __builtin_convertvector(tg_v_load_part(T, s->x, i, len), wide);
+            lane[(i - begin) / TG_LANES % TG_PARTS] += x * x;
         });
     for (int l = 0; l < 16; l++)
-        sum += lane[l];
+        sum += lane[l / TG_LANES][l % TG_LANES];
     s->partial[begin / TG_BLOCK] = sum;
 }
 static teng_status prepare_sum_squares(const teng_op_call *call, teng_prepared *out)
