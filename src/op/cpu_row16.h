@@ -80,10 +80,25 @@ TG_INLINE void tg_partial_sum(teng_dtype T, const float *partial, int64_t blocks
                          0);
 }
 
-/* Statement with T the dtype of input 0 (x) and W that of input 1 (a weight), which is f32 or T. */
-#define TG_ROW_DTYPES(args, ...)                                                                             \
+/* v as it comes back from memory in dtype T. */
+TG_INLINE tg_vf tg_round(teng_dtype T, tg_vf v)
+{
+    if (T == TENG_F32) return v;
+    return T == TENG_BF16 ? tg_v_from_bf16(tg_v_to_bf16(v)) : tg_v_from_f16(tg_v_to_f16(v));
+}
+/* h = x + r for n elements from `at` on, h possibly in the place of one of them. */
+TG_INLINE void tg_add_rows(teng_dtype T, const void *x, const void *r, void *h, int64_t at, int64_t n)
+{
+    TG_VECTORS(i, len, at, at + n)
+    {
+        tg_v_store_part(T, h, i, tg_v_load_part(T, x, i, len) + tg_v_load_part(T, r, i, len), len);
+    }
+}
+
+/* Statement with T the dtype of input 0 (x) and W that of input `weight`, which is f32 or T. */
+#define TG_ROW_DTYPES(args, weight, ...)                                                                             \
     TG_FLOAT_SWITCH((args)->call->in[0].dtype, T, {                                                          \
-        if ((args)->call->in[1].dtype == TENG_F32) {                                                         \
+        if ((args)->call->in[weight].dtype == TENG_F32) {                                                        \
             const teng_dtype W = TENG_F32;                                                                   \
             __VA_ARGS__;                                                                                     \
         } else {                                                                                             \

@@ -128,6 +128,8 @@ TG_INLINE tg_vf d_gelu_tanh(tg_vf x)
     for (int k = 0; k < (n); k++)                                                                            \
     __VA_ARGS__
 
+#define VALUE_IN(x, y) (x)
+#define VALUE_OUT(x, y) (y)
 #define UNARY(name, formula, reads, flops)                                                                   \
     TG_INLINE void name##_some(teng_dtype T, int n, const teng_kernel_args *a, int64_t i, int64_t len)       \
     {                                                                                                        \
@@ -160,23 +162,54 @@ TG_INLINE tg_vf d_gelu_tanh(tg_vf x)
     {                                                                                                        \
         const teng_kernel_args *a = ctx;                                                                     \
         TG_FLOAT_SWITCH(a->call->in[0].dtype, T, BY_REGISTERS(T, name##_grad_some, a, begin, end));          \
+    }                                                                                                        \
+    TG_INLINE void name##_both_some(teng_dtype T, int n, const teng_kernel_args *a, int64_t i, int64_t len)  \
+    {                                                                                                        \
+        tg_vf x[AT_ONCE], y[AT_ONCE], dy[AT_ONCE];                                                           \
+        EACH(k, n, x[k] = tg_v_load_part(T, a->in[0], i + k * TG_LANES, len));                               \
+        EACH(k, n, dy[k] = tg_v_load_part(T, a->in[1], i + k * TG_LANES, len));                              \
+        EACH(k, n, y[k] = f_##name(x[k]));                                                                   \
+        EACH(k, n, dy[k] *= d_##name(VALUE_##reads(x[k], y[k])));                                            \
+        EACH(k, n, tg_v_store_part(T, a->out[0], i + k * TG_LANES, dy[k], len));                             \
+        EACH(k, n, tg_v_store_part(T, a->out[1], i + k * TG_LANES, y[k], len));                              \
+    }                                                                                                        \
+    static void name##_both_block(const void *ctx, int64_t begin, int64_t end)                               \
+    {                                                                                                        \
+        const teng_kernel_args *a = ctx;                                                                     \
+        TG_FLOAT_SWITCH(a->call->in[0].dtype, T, BY_REGISTERS(T, name##_both_some, a, begin, end));          \
     }
 #include "op/unary/unary.def"
 #undef UNARY
 
-static teng_status run_unary_grad(const teng_kernel_args *args)
+typedef void block_fn(const void *, int64_t, int64_t);
+
+static teng_status run_function(const teng_kernel_args *args, block_fn *const *blocks)
 {
-    static void (*const blocks[])(const void *, int64_t, int64_t) = {
-#define UNARY(name, formula, reads, flops) name##_grad_block,
-#include "op/unary/unary.def"
-#undef UNARY
-    };
     const tg_unary_attr *attr = args->call->attr;
     const int64_t n = tg_desc_numel(&args->call->out[0]);
     tg_run_blocks(n, TG_BLOCK, n, blocks[attr->fn], args);
     return TENG_OK;
 }
+static teng_status run_unary_grad(const teng_kernel_args *args)
+{
+    static block_fn *const blocks[] = {
+#define UNARY(name, formula, reads, flops) name##_grad_block,
+#include "op/unary/unary.def"
+#undef UNARY
+    };
+    return run_function(args, blocks);
+}
+static teng_status run_with_grad(const teng_kernel_args *args)
+{
+    static block_fn *const blocks[] = {
+#define UNARY(name, formula, reads, flops) name##_both_block,
+#include "op/unary/unary.def"
+#undef UNARY
+    };
+    return run_function(args, blocks);
+}
 TG_KERNELS(tg_unary_grad_kernels) = {{"vector", NULL, NULL, run_unary_grad, NULL}, {0}};
+TG_KERNELS(tg_unary_with_grad_kernels) = {{"vector", NULL, NULL, run_with_grad, NULL}, {0}};
 
 static void affine_block(const void *ctx, int64_t begin, int64_t end)
 {
