@@ -50,8 +50,8 @@ TG_INLINE int64_t tg_partial_blocks(int64_t rows)
     return tg_blocks(rows, tg_partial_rows(rows));
 }
 #define TG_STRIP 64 /* columns that are a run of memory in each row, and whose sums stay in registers */
-/* out[at + c] in dtype T = factor · the sum of column c of `blocks` rows of f32 that lie `step` apart, for the
- * columns begin … end - 1 of one strip. */
+/* out[at + c] in dtype T = factor · the sum of column c of `blocks` rows of f32 that lie `step` apart, for
+ * the columns begin … end - 1 of one strip. */
 TG_INLINE void tg_partial_strip(teng_dtype T, const float *partial, int64_t blocks, int64_t step,
                                 int64_t begin, int64_t end, float factor, void *out, int64_t at)
 {
@@ -96,9 +96,9 @@ TG_INLINE void tg_add_rows(teng_dtype T, const void *x, const void *r, void *h, 
 }
 
 /* Statement with T the dtype of input 0 (x) and W that of input `weight`, which is f32 or T. */
-#define TG_ROW_DTYPES(args, weight, ...)                                                                             \
+#define TG_ROW_DTYPES(args, weight, ...)                                                                     \
     TG_FLOAT_SWITCH((args)->call->in[0].dtype, T, {                                                          \
-        if ((args)->call->in[weight].dtype == TENG_F32) {                                                        \
+        if ((args)->call->in[weight].dtype == TENG_F32) {                                                    \
             const teng_dtype W = TENG_F32;                                                                   \
             __VA_ARGS__;                                                                                     \
         } else {                                                                                             \

@@ -189,8 +189,8 @@ TG_INLINE tg_vf tg_v_from_bf16(tg_vh h)
 {
     return (tg_vf)(tg_v_widen(h) << 16);
 }
-TG_INLINE tg_vh tg_v_to_bf16(tg_vf f) /* to nearest, halves to even; NaN stays NaN; not by vcvtneps2bf16, which
-                                         drops denormals */
+TG_INLINE tg_vh tg_v_to_bf16(tg_vf f) /* to nearest, halves to even; NaN stays NaN; not by vcvtneps2bf16,
+                                         which drops denormals */
 {
     const tg_vu u = (tg_vu)f, rounded = u + 0x7fffu + ((u >> 16) & 1u);
 #if defined(TG_V512)

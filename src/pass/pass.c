@@ -7,9 +7,10 @@
 #include <string.h>
 
 const tg_pass tg_passes[] = {
-    {"views", "removes reshapes to the same shape and joins chains of reshapes", true, true, false, tg_pass_views},
-    {"casts", "removes casts to the same dtype and widening casts that are narrowed back", true, true,
-     false, tg_pass_casts},
+    {"views", "removes reshapes to the same shape and joins chains of reshapes", true, true, false,
+     tg_pass_views},
+    {"casts", "removes casts to the same dtype and widening casts that are narrowed back", true, true, false,
+     tg_pass_casts},
     {"cse", "computes equal calls once", true, true, false, tg_pass_cse},
     {"scales", "joins neighbouring affine operators (rounds once less)", false, false, false, tg_pass_scales},
     {"dce", "drops nodes whose results nothing reads", true, true, false, tg_pass_dce},

@@ -10,10 +10,10 @@
 typedef struct tg_pass {
     const char *name;
     const char *doc;
-    bool standard;                                 /* part of "default" */
-    bool exact;                                    /* keeps every bit */
-    bool late;                                     /* runs on the graph of one plan: after recompute, not on what a pipeline
-                                                      cuts */
+    bool standard; /* part of "default" */
+    bool exact;    /* keeps every bit */
+    bool late;     /* runs on the graph of one plan: after recompute, not on what a pipeline
+                      cuts */
     teng_status (*run)(tg_graph *g, int *changed); /* *changed: nodes removed or rewritten */
 } tg_pass;
 

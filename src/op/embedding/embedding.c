@@ -157,11 +157,10 @@ const teng_op_spec tg_op_embedding = {
 
 const teng_op_spec tg_op_embedding_grad = {
     .name = "embedding_grad",
-    .doc =
-        "dtable[v] = Σ dy[p] over the positions p with ids[p] = v, in the order of positions, in f32; "
-        "rows that no id names "
-        "are zero. Inputs dy [..., C], ids i32 [...] and, optional, onto [V, C], to which the sums are "
-        "added; attribute vocab = V, begin and total as in embedding.",
+    .doc = "dtable[v] = Σ dy[p] over the positions p with ids[p] = v, in the order of positions, in f32; "
+           "rows that no id names "
+           "are zero. Inputs dy [..., C], ids i32 [...] and, optional, onto [V, C], to which the sums are "
+           "added; attribute vocab = V, begin and total as in embedding.",
     .min_in = 2,
     .max_in = 3,
     .n_out = 1,

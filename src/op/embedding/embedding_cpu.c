@@ -104,9 +104,9 @@ static teng_status run_grad(const teng_kernel_args *args)
             else if (count == 1 && !onto)
                 memcpy(to, (const char *)args->in[0] + (mine[0] * cols + begin) * size, bytes);
             else if (count > 0)
-                TG_FLOAT_SWITCH(out->dtype, T,
-                                sum_row(T, args->in[0], mine, count, cols, begin, end, onto, args->out[0],
-                                        v * cols));
+                TG_FLOAT_SWITCH(
+                    out->dtype, T,
+                    sum_row(T, args->in[0], mine, count, cols, begin, end, onto, args->out[0], v * cols));
         }
     }
     return TENG_OK;

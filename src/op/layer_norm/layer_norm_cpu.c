@@ -8,7 +8,7 @@
 
 typedef struct norm { /* one call; rows of n */
     const void *x, *w, *b, *dy;
-    const void *r; /* added to x first, the sum goes to h; NULL: none */
+    const void *r;    /* added to x first, the sum goes to h; NULL: none */
     const void *onto; /* of the gradient: added to dx; NULL: none */
     const float *mean_in, *rstd_in;
     void *y, *h;
@@ -32,11 +32,12 @@ TG_INLINE void forward_some(teng_dtype T, teng_dtype W, const norm *a, int64_t r
     tg_sum16 sum[TOGETHER] = {{{{0}}}}, squares[TOGETHER] = {{{{0}}}};
     TG_ROW16(i, len, p, n, EACH_ROW(k) sum[k].part[p] += tg_v_load_part(T, x_in, at + k * n + i, len));
     EACH_ROW(k) mean[k] = tg_sum16_total(&sum[k]) / (float)n;
-    TG_ROW16(i, len, p, n, EACH_ROW(k) {
-        tg_vf x = tg_v_load_part(T, x_in, at + k * n + i, len) - mean[k];
-        if (len < TG_LANES) x = tg_v_fill_tail(x, len, 0.0f);
-        squares[k].part[p] = tg_v_fma(x, x, squares[k].part[p]);
-    });
+    TG_ROW16(
+        i, len, p, n, EACH_ROW(k) {
+            tg_vf x = tg_v_load_part(T, x_in, at + k * n + i, len) - mean[k];
+            if (len < TG_LANES) x = tg_v_fill_tail(x, len, 0.0f);
+            squares[k].part[p] = tg_v_fma(x, x, squares[k].part[p]);
+        });
     EACH_ROW(k)
     {
         rstd[k] = 1.0f / sqrtf(tg_sum16_total(&squares[k]) / (float)n + (float)a->eps);
@@ -144,8 +145,9 @@ static teng_status run_grad(const teng_kernel_args *args)
     float *dw = args->workspace, *db = dw + n; /* of block b: 2·n·b further */
     TG_PARALLEL_FOR(rows * n >= TG_PARALLEL_MIN)
     for (int64_t b = 0; b < blocks; b++)
-        TG_ROW_DTYPES(args, 1, backward_rows(T, W, &a, b * block, tg_block_end(b, block, rows), dw + 2 * n * b,
-                                          db + 2 * n * b));
+        TG_ROW_DTYPES(
+            args, 1,
+            backward_rows(T, W, &a, b * block, tg_block_end(b, block, rows), dw + 2 * n * b, db + 2 * n * b));
     for (int o = 1; o < args->call->n_out; o++)
         TG_FLOAT_SWITCH(args->call->out[o].dtype, T,
                         tg_partial_sum(T, o == 1 ? dw : db, blocks, 2 * n, n, 1.0f, args->out[o]));

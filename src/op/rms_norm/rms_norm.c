@@ -83,13 +83,11 @@ static void place_grad(const teng_op_call *call, teng_place_rules *rules)
 {
     for (int i = 0; i < call->in[0].ndim - 1; i++) {
         const teng_place p = (teng_place)i;
-        teng_place_add(rules, (teng_place[]){p, TENG_REPLICATED, p, p, p},
-                       (teng_place[]){p, TENG_PARTIAL});
+        teng_place_add(rules, (teng_place[]){p, TENG_REPLICATED, p, p, p}, (teng_place[]){p, TENG_PARTIAL});
     }
-    teng_place_add(rules,
-                   (teng_place[]){TENG_REPLICATED, TENG_REPLICATED, TENG_PARTIAL, TENG_REPLICATED,
-                                  TENG_PARTIAL},
-                   (teng_place[]){TENG_PARTIAL, TENG_PARTIAL});
+    teng_place_add(
+        rules, (teng_place[]){TENG_REPLICATED, TENG_REPLICATED, TENG_PARTIAL, TENG_REPLICATED, TENG_PARTIAL},
+        (teng_place[]){TENG_PARTIAL, TENG_PARTIAL});
 }
 
 static void cost(const teng_op_call *call, teng_cost *c)
@@ -154,10 +152,11 @@ const teng_op_spec tg_op_add_rms_norm = {
 
 const teng_op_spec tg_op_rms_norm_grad = {
     .name = "rms_norm_grad",
-    .doc = "Gradient of rms_norm: with g = dy · weight, dx = rstd · (g - x · rstd² · mean(g · x)), dweight = "
-           "Σ over rows of "
-           "dy · x · rstd. Inputs x, weight, dy, rstd and, optional, onto, to which dx is added (the residual "
-           "stream's gradient); outputs dx, dweight.",
+    .doc =
+        "Gradient of rms_norm: with g = dy · weight, dx = rstd · (g - x · rstd² · mean(g · x)), dweight = "
+        "Σ over rows of "
+        "dy · x · rstd. Inputs x, weight, dy, rstd and, optional, onto, to which dx is added (the residual "
+        "stream's gradient); outputs dx, dweight.",
     .min_in = 4,
     .max_in = 5,
     .n_out = 2,

@@ -77,11 +77,8 @@ static teng_status run(const teng_kernel_args *args)
 }
 static teng_status run_add(const teng_kernel_args *args)
 {
-    const norm a = {.x = args->in[0],
-                    .r = args->in[1],
-                    .h = args->out[0],
-                    .y = args->out[1],
-                    .rstd = args->out[2]};
+    const norm a = {
+        .x = args->in[0], .r = args->in[1], .h = args->out[0], .y = args->out[1], .rstd = args->out[2]};
     return run_norm(args, a, 2);
 }
 
