@@ -147,6 +147,69 @@ static void scales(void **state)
             "0 changed");
 }
 
+/* h is read by the norm first; of two sums one has a reader in between and stays. */
+static void fuse_norms(void **state)
+{
+    (void)state;
+    static const char head[] = "graph g\ninput x f32[2,6]\ninput r f32[2,6]\ninput w f32[6]\n";
+    char before[1024], after[1024];
+    snprintf(before, sizeof before, "%s%s", head,
+             "phase forward\n"
+             "%0 = add($x, $r) {} : f32[2,6]\n"
+             "%1, %2 = rms_norm(%0, $w) {eps=1e-05} : f32[2,6], f32[2]\n"
+             "%3 = add(%0, %1) {} : f32[2,6]\n"
+             "%4 = exp(%3) {} : f32[2,6]\n"
+             "%5, %6, %7 = layer_norm(%3, $w) {eps=1e-05} : f32[2,6], f32[2], f32[2]\n"
+             "phase backward\n"
+             "%8, %9 = rms_norm_grad(%0, $w, %5, %2) {} : f32[2,6], f32[6]\n"
+             "%10 = add(%4, %8) {} : f32[2,6]\n"
+             "%11, %12 = rms_norm_grad(%0, $w, %4, %2) {} : f32[2,6], f32[6]\n"
+             "%13 = exp(%10) {} : f32[2,6]\n"
+             "%14 = add(%13, %11) {} : f32[2,6]\n" /* what it adds to comes later */
+             "output a %10\noutput b %9\noutput c %14\noutput d %12\n");
+    snprintf(after, sizeof after, "%s%s", head,
+             "phase forward\n"
+             "%0, %1, %2 = add_rms_norm($x, $r, $w) {eps=1e-05} : f32[2,6], f32[2,6], f32[2]\n"
+             "%3 = add(%0, %1) {} : f32[2,6]\n"
+             "%4 = exp(%3) {} : f32[2,6]\n"
+             "%5, %6, %7 = layer_norm(%3, $w) {eps=1e-05} : f32[2,6], f32[2], f32[2]\n"
+             "phase backward\n"
+             "%8, %9 = rms_norm_grad(%0, $w, %5, %2, %4) {} : f32[2,6], f32[6]\n"
+             "%10, %11 = rms_norm_grad(%0, $w, %4, %2) {} : f32[2,6], f32[6]\n"
+             "%12 = exp(%8) {} : f32[2,6]\n"
+             "%13 = add(%12, %10) {} : f32[2,6]\n"
+             "output a %8\noutput b %9\noutput c %13\noutput d %11\n");
+    BECOMES("fuse", before, after, "2 changed");
+}
+
+/* f again with its gradient, where dy is there already; not where it comes later. */
+static void fuse_functions(void **state)
+{
+    (void)state;
+    BECOMES("fuse",
+            HEAD "input ids i32[2]\ninput t f32[9,6]\n"
+                 "phase backward\n"
+                 "%0 = gelu($x) {} : f32[2,6]\n"
+                 "%1 = exp(%0) {} : f32[2,6]\n"
+                 "%2 = unary_grad($x, $x) {fn=gelu} : f32[2,6]\n"
+                 "%3 = silu(%1) {} : f32[2,6]\n"
+                 "%4 = exp(%3) {} : f32[2,6]\n"
+                 "%5 = unary_grad(%1, %4) {fn=silu} : f32[2,6]\n"
+                 "%6 = embedding_grad(%5, $ids) {begin=0, total=0, vocab=9} : f32[9,6]\n"
+                 "%7 = add(%6, $t) {} : f32[9,6]\n"
+                 "output a %2\noutput b %7\n",
+            HEAD "input ids i32[2]\ninput t f32[9,6]\n"
+                 "phase backward\n"
+                 "%0, %1 = unary_with_grad($x, $x) {fn=gelu} : f32[2,6], f32[2,6]\n"
+                 "%2 = exp(%1) {} : f32[2,6]\n"
+                 "%3 = silu(%2) {} : f32[2,6]\n"
+                 "%4 = exp(%3) {} : f32[2,6]\n"
+                 "%5 = unary_grad(%2, %4) {fn=silu} : f32[2,6]\n"
+                 "%6 = embedding_grad(%5, $ids, $t) {begin=0, total=0, vocab=9} : f32[9,6]\n"
+                 "output a %0\noutput b %6\n",
+            "2 changed");
+}
+
 /* ---- the list ---- */
 #define TWICE                                                                                                \
     HEAD "phase forward\n%0 = exp($x) {} : f32[2,6]\n%1 = exp($x) {} : f32[2,6]\noutput a %0\noutput b %1\n"
@@ -228,6 +291,7 @@ int main(void)
         cmocka_unit_test(dce),           cmocka_unit_test(views),
         cmocka_unit_test(casts),         cmocka_unit_test(cse),
         cmocka_unit_test(scales),        cmocka_unit_test(list_language),
+        cmocka_unit_test(fuse_norms),    cmocka_unit_test(fuse_functions),
         cmocka_unit_test(unknown_names), cmocka_unit_test(each_pass_is_shown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -49,34 +49,56 @@ TG_INLINE int64_t tg_partial_blocks(int64_t rows)
 {
     return tg_blocks(rows, tg_partial_rows(rows));
 }
-/* out[0 … n-1] in dtype T = factor · the sum of `blocks` rows of f32 that lie `step` apart. */
+#define TG_STRIP 64 /* columns that are a run of memory in each row, and whose sums stay in registers */
+/* out[at + c] in dtype T = factor · the sum of column c of `blocks` rows of f32 that lie `step` apart, for
+ * the columns begin … end - 1 of one strip. */
+TG_INLINE void tg_partial_strip(teng_dtype T, const float *partial, int64_t blocks, int64_t step,
+                                int64_t begin, int64_t end, float factor, void *out, int64_t at)
+{
+    tg_vf sum[TG_STRIP / TG_LANES] = {{0}};
+    for (int64_t b = 0; b < blocks; b++) {
+        const float *row = partial + b * step + begin;
+        for (int v = 0; v < TG_STRIP / TG_LANES; v++)
+            if (end - begin == TG_STRIP)
+                sum[v] += tg_v_load(TENG_F32, row, v * TG_LANES);
+            else if (begin + v * TG_LANES < end)
+                sum[v] +=
+                    tg_v_load_part(TENG_F32, row, v * TG_LANES, tg_lanes_left(end - begin - v * TG_LANES));
+    }
+    TG_VECTORS(i, len, begin, end)
+    {
+        tg_v_store_part(T, out, at + i, sum[(i - begin) / TG_LANES] * factor, len);
+    }
+}
+/* The same for columns 0 … n - 1, on all threads. */
 TG_INLINE void tg_partial_sum(teng_dtype T, const float *partial, int64_t blocks, int64_t step, int64_t n,
                               float factor, void *out)
 {
     TG_PARALLEL_FOR(blocks * n >= TG_PARALLEL_MIN)
-    for (int64_t c = 0; c < tg_blocks(n, 64); c++) {
-        tg_vf sum[64 / TG_LANES] = {{0}};
-        const int64_t begin = c * 64, end = tg_block_end(c, 64, n);
-        for (int64_t b = 0; b < blocks; b++) {
-            const float *row = partial + b * step + begin;
-            for (int v = 0; v < 64 / TG_LANES; v++)
-                if (end - begin == 64)
-                    sum[v] += tg_v_load(TENG_F32, row, v * TG_LANES);
-                else if (begin + v * TG_LANES < end)
-                    sum[v] += tg_v_load_part(TENG_F32, row, v * TG_LANES,
-                                             tg_lanes_left(end - begin - v * TG_LANES));
-        }
-        TG_VECTORS(i, len, begin, end)
-        {
-            tg_v_store_part(T, out, i, sum[(i - begin) / TG_LANES] * factor, len);
-        }
+    for (int64_t c = 0; c < tg_blocks(n, TG_STRIP); c++)
+        tg_partial_strip(T, partial, blocks, step, c * TG_STRIP, tg_block_end(c, TG_STRIP, n), factor, out,
+                         0);
+}
+
+/* v as it comes back from memory in dtype T. */
+TG_INLINE tg_vf tg_round(teng_dtype T, tg_vf v)
+{
+    if (T == TENG_F32) return v;
+    return T == TENG_BF16 ? tg_v_from_bf16(tg_v_to_bf16(v)) : tg_v_from_f16(tg_v_to_f16(v));
+}
+/* h = x + r for n elements from `at` on, h possibly in the place of one of them. */
+TG_INLINE void tg_add_rows(teng_dtype T, const void *x, const void *r, void *h, int64_t at, int64_t n)
+{
+    TG_VECTORS(i, len, at, at + n)
+    {
+        tg_v_store_part(T, h, i, tg_v_load_part(T, x, i, len) + tg_v_load_part(T, r, i, len), len);
     }
 }
 
-/* Statement with T the dtype of input 0 (x) and W that of input 1 (a weight), which is f32 or T. */
-#define TG_ROW_DTYPES(args, ...)                                                                             \
+/* Statement with T the dtype of input 0 (x) and W that of input `weight`, which is f32 or T. */
+#define TG_ROW_DTYPES(args, weight, ...)                                                                     \
     TG_FLOAT_SWITCH((args)->call->in[0].dtype, T, {                                                          \
-        if ((args)->call->in[1].dtype == TENG_F32) {                                                         \
+        if ((args)->call->in[weight].dtype == TENG_F32) {                                                    \
             const teng_dtype W = TENG_F32;                                                                   \
             __VA_ARGS__;                                                                                     \
         } else {                                                                                             \

@@ -27,6 +27,13 @@
 #define TG_PRAGMA(text) _Pragma(#text)
 #define TG_PARALLEL_FOR(condition) TG_PRAGMA(omp parallel for schedule(static) if (condition))
 
+/* Before a loop whose arrays are to become registers: unrolled whole. */
+#if defined(__clang__)
+#define TG_UNROLL(n) TG_PRAGMA(clang loop unroll(full))
+#else
+#define TG_UNROLL(n) TG_PRAGMA(GCC unroll n)
+#endif
+
 TG_INLINE int64_t tg_blocks(int64_t n, int64_t block)
 {
     return (n + block - 1) / block;

@@ -13,6 +13,19 @@ TG_INLINE tg_vf tg_v_poly(tg_vf x, const float *c, int n)
     return r;
 }
 
+/* p · 2^n for an integer n from -252 to 252; rounds once where the result is no normal number. */
+TG_INLINE tg_vf tg_v_scale(tg_vf p, tg_vf n)
+{
+#if defined(TG_V512)
+    return (tg_vf)_mm512_scalef_ps((__m512)p, (__m512)n);
+#else
+    tg_vi k = __builtin_convertvector(n, tg_vi),
+          half = k >> 1; /* 2^n in two steps reaches infinity and denormals */
+    tg_vf a = (tg_vf)(((tg_vu)half + 127u) << 23), b = (tg_vf)(((tg_vu)k - (tg_vu)half + 127u) << 23);
+    return p * a * b;
+#endif
+}
+
 /* e^x = 2^n · e^r, n the integer nearest to x / ln 2, |r| <= ln 2 / 2. */
 TG_INLINE tg_vf tg_v_exp(tg_vf x)
 {
@@ -22,15 +35,17 @@ TG_INLINE tg_vf tg_v_exp(tg_vf x)
     tg_vf n = tg_v_round(x * 1.44269504089f);
     tg_vf r = tg_v_fma(n, tg_v_set(-0.693359375f), x); /* ln 2 in two parts, n times the first is exact */
     r = tg_v_fma(n, tg_v_set(2.12194440e-4f), r);
-    tg_vf p = tg_v_fma(r * r, tg_v_poly(r, c, 5), r) + 1.0f;
-#if defined(TG_V512)
-    return (tg_vf)_mm512_scalef_ps((__m512)p, (__m512)n); /* rounds once, as the two steps below */
-#else
-    tg_vi k = __builtin_convertvector(n, tg_vi),
-          half = k >> 1; /* 2^n in two steps reaches infinity and denormals */
-    tg_vf a = (tg_vf)(((tg_vu)half + 127u) << 23), b = (tg_vf)(((tg_vu)k - (tg_vu)half + 127u) << 23);
-    return p * a * b;
-#endif
+    return tg_v_scale(tg_v_fma(r * r, tg_v_poly(r, c, 5), r) + 1.0f, n);
+}
+
+/* 2^x = 2^n · 2^r, n the integer nearest to x: cheaper than e^x, and 1 ulp, where x is at hand. */
+TG_INLINE tg_vf tg_v_exp2(tg_vf x)
+{
+    static const float c[] = {0.69314720286f,   0.24022647914f,   0.055503324712f,
+                              0.0096184373574f, 0.0013398874404f, 0.00015353361945f};
+    x = tg_v_max(tg_v_set(-150.0f), tg_v_min(tg_v_set(129.0f), x));
+    const tg_vf n = tg_v_round(x), r = x - n;
+    return tg_v_scale(tg_v_fma(r, tg_v_poly(r, c, 6), tg_v_set(1.0f)), n);
 }
 
 /* log x = e · ln 2 + log(1 + f), 1 + f in [√½, √2). */

@@ -135,13 +135,20 @@ TG_INLINE tg_vf tg_v_rsqrt(tg_vf a)
     return 1.0f / tg_v_sqrt(a);
 }
 
-/* Over the lanes of one register, by halves. */
+/* Over the lanes of one register, by halves: lane l and lane l + half are added, half = 8, 4, 2, 1. */
 TG_INLINE float tg_v_hsum(tg_vf v)
 {
-    for (int half = TG_LANES / 2; half > 0; half /= 2)
-        for (int l = 0; l < half; l++)
-            v[l] += v[l + half];
-    return v[0];
+#if TG_LANES == 16
+    v += __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
+    v += __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
+    v += __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+#elif TG_LANES == 8
+    v += __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3);
+    v += __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5);
+#else
+    v += __builtin_shufflevector(v, v, 2, 3, 0, 1);
+#endif
+    return v[0] + v[1];
 }
 TG_INLINE float tg_v_hmax(tg_vf v)
 {
@@ -182,11 +189,18 @@ TG_INLINE tg_vf tg_v_from_bf16(tg_vh h)
 {
     return (tg_vf)(tg_v_widen(h) << 16);
 }
-TG_INLINE tg_vh tg_v_to_bf16(tg_vf f)
+TG_INLINE tg_vh tg_v_to_bf16(tg_vf f) /* to nearest, halves to even; NaN stays NaN; not by vcvtneps2bf16,
+                                         which drops denormals */
 {
-    tg_vu u = (tg_vu)f, nan = (tg_vu)((u & 0x7fffffffu) > 0x7f800000u);
-    tg_vu rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16, quiet = (u >> 16) | 0x40u;
-    return tg_v_narrow((nan & quiet) | (~nan & rounded));
+    const tg_vu u = (tg_vu)f, rounded = u + 0x7fffu + ((u >> 16) & 1u);
+#if defined(TG_V512)
+    const __mmask16 nan = _mm512_cmp_ps_mask((__m512)f, (__m512)f, _CMP_UNORD_Q);
+    const __m512i r = _mm512_mask_or_epi32((__m512i)rounded, nan, (__m512i)u, _mm512_set1_epi32(0x400000));
+    return (tg_vh)_mm512_cvtepi32_epi16(_mm512_srli_epi32(r, 16));
+#else
+    const tg_vu nan = (tg_vu)((u & 0x7fffffffu) > 0x7f800000u);
+    return tg_v_narrow(((nan & (u | 0x400000u)) | (~nan & rounded)) >> 16);
+#endif
 }
 TG_INLINE tg_vf tg_v_from_f16(tg_vh h)
 {

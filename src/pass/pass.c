@@ -7,13 +7,15 @@
 #include <string.h>
 
 const tg_pass tg_passes[] = {
-    {"views", "removes reshapes to the same shape and joins chains of reshapes", true, true, tg_pass_views},
-    {"casts", "removes casts to the same dtype and widening casts that are narrowed back", true, true,
+    {"views", "removes reshapes to the same shape and joins chains of reshapes", true, true, false,
+     tg_pass_views},
+    {"casts", "removes casts to the same dtype and widening casts that are narrowed back", true, true, false,
      tg_pass_casts},
-    {"cse", "computes equal calls once", true, true, tg_pass_cse},
-    {"scales", "joins neighbouring affine operators (rounds once less)", false, false, tg_pass_scales},
-    {"dce", "drops nodes whose results nothing reads", true, true, tg_pass_dce},
-    {NULL, NULL, false, false, NULL},
+    {"cse", "computes equal calls once", true, true, false, tg_pass_cse},
+    {"scales", "joins neighbouring affine operators (rounds once less)", false, false, false, tg_pass_scales},
+    {"dce", "drops nodes whose results nothing reads", true, true, false, tg_pass_dce},
+    {"fuse", "makes one operator of neighbours that read the same memory", true, true, true, tg_pass_fuse},
+    {NULL, NULL, false, false, false, NULL},
 };
 
 static int find_pass(const char *name)
@@ -45,10 +47,8 @@ static teng_status run_one(tg_graph *g, const tg_pass *pass, tg_strbuf *report, 
     return TENG_OK;
 }
 
-teng_status tg_pass_run(tg_graph *g, const char *const *names, size_t n, tg_strbuf *report,
-                        tg_pass_show *show, void *user)
+static teng_status read_list(const char *const *names, size_t n, bool *on)
 {
-    bool on[16] = {false};
     for (size_t i = 0; i < n; i++) {
         if (strcmp(names[i], "default") == 0) {
             for (int p = 0; tg_passes[p].name; p++)
@@ -59,8 +59,23 @@ teng_status tg_pass_run(tg_graph *g, const char *const *names, size_t n, tg_strb
         if (p < 0) return TENG_INVALID;
         on[p] = names[i][0] != '-';
     }
-    if (show) show(user, "traced", g);
-    for (int p = 0; tg_passes[p].name; p++)
-        if (on[p]) TG_TRY(run_one(g, &tg_passes[p], report, show, user));
     return TENG_OK;
+}
+
+teng_status tg_pass_run_part(tg_graph *g, bool late, const char *const *names, size_t n, tg_strbuf *report,
+                             tg_pass_show *show, void *user)
+{
+    bool on[16] = {false};
+    TG_TRY(read_list(names, n, on));
+    if (show && !late) show(user, "traced", g);
+    for (int p = 0; tg_passes[p].name; p++)
+        if (on[p] && tg_passes[p].late == late) TG_TRY(run_one(g, &tg_passes[p], report, show, user));
+    return TENG_OK;
+}
+
+teng_status tg_pass_run(tg_graph *g, const char *const *names, size_t n, tg_strbuf *report,
+                        tg_pass_show *show, void *user)
+{
+    TG_TRY(tg_pass_run_part(g, false, names, n, report, show, user));
+    return tg_pass_run_part(g, true, names, n, report, show, user);
 }

@@ -10,8 +10,10 @@
 typedef struct tg_pass {
     const char *name;
     const char *doc;
-    bool standard;                                 /* part of "default" */
-    bool exact;                                    /* keeps every bit */
+    bool standard; /* part of "default" */
+    bool exact;    /* keeps every bit */
+    bool late;     /* runs on the graph of one plan: after recompute, not on what a pipeline
+                      cuts */
     teng_status (*run)(tg_graph *g, int *changed); /* *changed: nodes removed or rewritten */
 } tg_pass;
 
@@ -24,5 +26,8 @@ extern const tg_pass tg_passes[]; /* in the order they run; ends with .name == N
 typedef void tg_pass_show(void *user, const char *pass, const tg_graph *g);
 teng_status tg_pass_run(tg_graph *g, const char *const *names, size_t n, tg_strbuf *report,
                         tg_pass_show *show, void *user);
+/* The same for those of the list that are late, or those that are not. */
+teng_status tg_pass_run_part(tg_graph *g, bool late, const char *const *names, size_t n, tg_strbuf *report,
+                             tg_pass_show *show, void *user);
 
 #endif

@@ -9,5 +9,6 @@ teng_status tg_pass_casts(tg_graph *g, int *changed);
 teng_status tg_pass_cse(tg_graph *g, int *changed);
 teng_status tg_pass_scales(tg_graph *g, int *changed);
 teng_status tg_pass_dce(tg_graph *g, int *changed);
+teng_status tg_pass_fuse(tg_graph *g, int *changed);
 
 #endif

@@ -289,15 +289,17 @@ static teng_status lay_out_apart(tg_plan *plan)
     return status;
 }
 
-/* Named values first, as they stand in the text of a graph: equal texts give equal plans. */
+/* Named values, then computed ones by their nodes, as they stand in the text of a graph: equal texts give
+ * equal plans, whatever a pass has put where. */
 static teng_status make_buffers(builder *b)
 {
     tg_plan *plan = b->plan;
     const tg_graph *g = plan->graph;
     for (size_t i = 0; i < g->values.len; i++)
         if (g->values.data[i]->kind != TG_VALUE_COMPUTED) TG_TRY(place_root(b, g->values.data[i]));
-    for (size_t i = 0; i < g->values.len; i++)
-        if (g->values.data[i]->kind == TG_VALUE_COMPUTED) TG_TRY(place_root(b, g->values.data[i]));
+    for (size_t k = 0; k < g->nodes.len; k++)
+        for (int o = 0; o < g->nodes.data[k]->n_out; o++)
+            TG_TRY(place_root(b, g->nodes.data[k]->out[o]));
     for (size_t i = 0; i < g->values.len; i++) {
         plan->values[i] = plan->values[root_of(b, (int)i)];
         plan->values[i].offset = b->offset[i];

@@ -183,13 +183,23 @@ teng_status tg_step_build_whole(tg_step *s, const tg_step_feed *shapes, tg_step_
     return kind == TG_STEP_GRADS ? output_grads(s, g, n) : TENG_OK;
 }
 
+static teng_status run_passes(tg_step *s, bool late, bool told, tg_graph *g)
+{
+    return tg_pass_run_part(g, late, s->options.passes, s->options.n_passes, told ? &s->report : NULL, NULL,
+                            NULL);
+}
+
+static bool trains(tg_step_kind kind)
+{
+    return kind == TG_STEP_TRAIN || kind == TG_STEP_GRADS;
+}
+
 static teng_status rewrite_graph(tg_step *s, tg_step_kind kind, tg_recompute_try *again, tg_graph *g)
 {
-    const bool training = kind == TG_STEP_TRAIN || kind == TG_STEP_GRADS;
-    const bool told = training || !s->report.len; /* an evaluation does not hide what the step's passes did */
+    const bool told = trains(kind) || !s->report.len; /* an evaluation does not hide what the step's did */
     if (told) s->report.len = 0;
-    TG_TRY(tg_pass_run(g, s->options.passes, s->options.n_passes, told ? &s->report : NULL, NULL, NULL));
-    return training ? tg_step_recompute(s, g, again) : TENG_OK;
+    TG_TRY(run_passes(s, false, told, g));
+    return trains(kind) ? tg_step_recompute(s, g, again) : TENG_OK;
 }
 
 teng_status tg_step_make_graph(tg_step *s, const tg_step_feed *shapes, tg_step_kind kind,
@@ -221,6 +231,11 @@ teng_status tg_step_make_plan(tg_step *s, const tg_step_feed *shapes, tg_step_ki
 {
     tg_graph *g;
     TG_TRY(tg_step_make_graph(s, shapes, kind, again, &g));
+    const teng_status status = run_passes(s, true, trains(kind), g);
+    if (status != TENG_OK) {
+        tg_graph_destroy(&g);
+        return status;
+    }
     tg_plan_options options = tg_step_plan_options(s);
     if (kind == TG_STEP_TRAIN && !again->any_size) options.budget = s->options.memory_budget;
     return tg_plan_create(g, &options, out);

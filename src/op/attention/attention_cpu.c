@@ -72,7 +72,7 @@ typedef struct column {
 TG_INLINE void find_max(bool pairs, bool full, column *c, int64_t begin, int64_t end)
 {
     for (int64_t j = begin; j < end; j += 2) {
-        TG_ATT_UNROLL(2)
+        TG_UNROLL(2)
         for (int r = 0; r < 2; r++) {
             tg_vf x = tg_v_load(TENG_F32, c->scores, (j + r) * TG_ATT_PANEL + c->at);
             if (pairs) x *= c->t->z->scale * TG_ATT_LOG2E;
@@ -87,7 +87,7 @@ TG_INLINE void weigh(bool pairs, bool full, column *c, int64_t begin, int64_t en
 {
     for (int64_t j = begin; j < end; j += 2) {
         tg_vf e[2];
-        TG_ATT_UNROLL(2)
+        TG_UNROLL(2)
         for (int r = 0; r < 2; r++) {
             const tg_vf x = tg_v_load(TENG_F32, c->scores, (j + r) * TG_ATT_PANEL + c->at);
             e[r] = tg_att_weight(pairs, x, c->t->z->scale * TG_ATT_LOG2E, c->max[0]);

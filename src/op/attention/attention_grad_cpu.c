@@ -155,7 +155,7 @@ TG_INLINE void differentiate_keys(bool pairs, bool full, const tg_att_tile *t, i
     const tg_vf lse = tg_v_load(TENG_F32, m->lse, c), delta = tg_v_load(TENG_F32, m->delta, c);
     for (int64_t i = begin; i < end; i += 2) {
         tg_vf p[2], ds[2];
-        TG_ATT_UNROLL(2)
+        TG_UNROLL(2)
         for (int r = 0; r < 2; r++) {
             const int64_t at = (i + r) * TG_ATT_PANEL + c;
             p[r] = tg_att_weight(pairs, tg_v_load(TENG_F32, m->score, at), scale * TG_ATT_LOG2E, lse);

@@ -16,13 +16,6 @@
 #endif
 #define TG_ATT_VECS 3
 
-/* Before a loop whose arrays are to become registers: unrolled whole. */
-#if defined(__clang__)
-#define TG_ATT_UNROLL(n) TG_PRAGMA(clang loop unroll(full))
-#else
-#define TG_ATT_UNROLL(n) TG_PRAGMA(GCC unroll n)
-#endif
-
 /* A million multiplications and more: tens of microseconds. */
 TG_INLINE bool tg_att_worth_threads(const tg_attention_sizes *z)
 {
@@ -146,24 +139,24 @@ static inline void tg_att_transpose(float *dst, const float *src, int64_t dp, fl
     for (int64_t row = 0; row < TG_ATT_PANEL; row += TG_LANES)
         for (int64_t col = 0; col < dp; col += TG_LANES) {
             tg_vf a[TG_LANES], b[TG_LANES];
-            TG_ATT_UNROLL(16)
+            TG_UNROLL(16)
             for (int i = 0; i < TG_LANES; i++)
                 a[i] = tg_v_load(TENG_F32, src, (row + i) * dp + col);
             if (factor != 1.0f) {
-                TG_ATT_UNROLL(16)
+                TG_UNROLL(16)
                 for (int i = 0; i < TG_LANES; i++)
                     a[i] *= factor;
             }
-            TG_ATT_UNROLL(4)
+            TG_UNROLL(4)
             for (int round = 1; round < TG_LANES; round *= 2) {
-                TG_ATT_UNROLL(8)
+                TG_UNROLL(8)
                 for (int i = 0; i < TG_LANES / 2; i++)
                     tg_att_zip(a[i], a[i + TG_LANES / 2], &b[2 * i], &b[2 * i + 1]);
-                TG_ATT_UNROLL(16)
+                TG_UNROLL(16)
                 for (int i = 0; i < TG_LANES; i++)
                     a[i] = b[i];
             }
-            TG_ATT_UNROLL(16)
+            TG_UNROLL(16)
             for (int i = 0; i < TG_LANES; i++)
                 tg_v_store(TENG_F32, dst, (col + i) * TG_ATT_PANEL + row, a[i]);
         }
@@ -179,28 +172,28 @@ TG_INLINE void tg_att_kernel(bool pairs, int rows, int vecs, bool trans, tg_att_
                              int64_t lda, const float *b, int64_t ldb, int64_t depth, float *c, int64_t ldc)
 {
     tg_vf sum[TG_ATT_ROWS][TG_ATT_VECS];
-    TG_ATT_UNROLL(8)
+    TG_UNROLL(8)
     for (int r = 0; r < rows; r++) {
-        TG_ATT_UNROLL(3)
+        TG_UNROLL(3)
         for (int v = 0; v < vecs; v++)
             sum[r][v] = mode == TG_ATT_ADD ? tg_v_load(TENG_F32, c, r * ldc + v * TG_LANES) : (tg_vf){0};
     }
     for (int64_t l = 0; l < depth; l++) {
         tg_vf right[TG_ATT_VECS];
-        TG_ATT_UNROLL(3)
+        TG_UNROLL(3)
         for (int v = 0; v < vecs; v++)
             right[v] = tg_v_load(TENG_F32, b, l * ldb + v * TG_LANES);
-        TG_ATT_UNROLL(8)
+        TG_UNROLL(8)
         for (int r = 0; r < rows; r++) {
             const tg_vf left = tg_att_spread(a + (trans ? l * lda + r : r * lda + l));
-            TG_ATT_UNROLL(3)
+            TG_UNROLL(3)
             for (int v = 0; v < vecs; v++)
                 sum[r][v] = tg_att_multiply(pairs, left, right[v], sum[r][v]);
         }
     }
-    TG_ATT_UNROLL(8)
+    TG_UNROLL(8)
     for (int r = 0; r < rows; r++) {
-        TG_ATT_UNROLL(3)
+        TG_UNROLL(3)
         for (int v = 0; v < vecs; v++)
             tg_v_store(TENG_F32, c, r * ldc + v * TG_LANES, sum[r][v]);
     }

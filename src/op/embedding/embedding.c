@@ -55,7 +55,9 @@ static teng_status infer_grad(teng_op_call *call)
     TG_TRY(tg_want_dims(call, 1, "ids", &rows, "dy without its last dimension"));
     TG_TRY(want_piece(&attr->piece, attr->vocab));
     call->out[0] = tg_desc_make(dy->dtype, 2, (int64_t[]){attr->vocab, dy->dims[dy->ndim - 1]});
-    return TENG_OK;
+    if (call->n_in == 2) return TENG_OK;
+    TG_TRY(tg_want_dims(call, 2, "onto", &call->out[0], "the table"));
+    return tg_want_dtype(call, 2, "onto", dy->dtype);
 }
 
 static teng_status grad(teng_grad_ctx *ctx)
@@ -69,6 +71,7 @@ static teng_status grad(teng_grad_ctx *ctx)
 
 static teng_status grad_grad(teng_grad_ctx *ctx)
 {
+    if (ctx->n_in == 3 && ctx->need[2]) ctx->in_grad[2] = ctx->out_grad[0];
     if (!ctx->need[0]) return TENG_OK;
     const tg_embedding_grad_attr *attr = ctx->attr;
     teng_tensor *in[] = {ctx->out_grad[0], ctx->in[1]};
@@ -101,10 +104,10 @@ static void place_grad(const teng_op_call *call, teng_place_rules *rules)
     enum { R = TENG_REPLICATED, P = TENG_PARTIAL };
     const int ndim = call->in[1].ndim;
     for (int i = 0; i < ndim; i++)
-        teng_place_add(rules, (teng_place[]){(teng_place)i, (teng_place)i}, &(teng_place){P});
-    teng_place_add(rules, (teng_place[]){(teng_place)ndim, R}, &(teng_place){1});
-    teng_place_add(rules, (teng_place[]){P, R}, &(teng_place){P});
-    teng_place_add(rules, (teng_place[]){R, R}, &(teng_place){0}); /* a piece of the vocabulary */
+        teng_place_add(rules, (teng_place[]){(teng_place)i, (teng_place)i, P}, &(teng_place){P});
+    teng_place_add(rules, (teng_place[]){(teng_place)ndim, R, 1}, &(teng_place){1});
+    teng_place_add(rules, (teng_place[]){P, R, P}, &(teng_place){P});
+    teng_place_add(rules, (teng_place[]){R, R, 0}, &(teng_place){0}); /* a piece of the vocabulary */
 }
 
 static void localize_grad(const teng_op_call *call, const teng_place *in, const teng_place *out,
@@ -124,6 +127,8 @@ static void cost(const teng_op_call *call, teng_cost *c)
 static void cost_grad(const teng_op_call *call, teng_cost *c)
 {
     c->flops = (double)tg_desc_numel(&call->in[0]);
+    if (call->n_in == 3) /* rows in use */
+        c->bytes_written = c->bytes_read = 2 * (double)tg_desc_bytes(&call->in[0]);
 }
 
 TG_CPU_TABLES(tg_embedding_kernels);
@@ -152,15 +157,16 @@ const teng_op_spec tg_op_embedding = {
 
 const teng_op_spec tg_op_embedding_grad = {
     .name = "embedding_grad",
-    .doc =
-        "dtable[v] = Σ dy[p] over the positions p with ids[p] = v, in the order of positions, in f32; "
-        "rows that no id names "
-        "are zero. Inputs dy [..., C], ids i32 [...]; attribute vocab = V, begin and total as in embedding.",
+    .doc = "dtable[v] = Σ dy[p] over the positions p with ids[p] = v, in the order of positions, in f32; "
+           "rows that no id names "
+           "are zero. Inputs dy [..., C], ids i32 [...] and, optional, onto [V, C], to which the sums are "
+           "added; attribute vocab = V, begin and total as in embedding.",
     .min_in = 2,
-    .max_in = 2,
+    .max_in = 3,
     .n_out = 1,
     .attr_size = sizeof(tg_embedding_grad_attr),
     .attrs = grad_fields,
+    .inplace = {4},
     .infer = infer_grad,
     .grad = grad_grad,
     .grad_in = 2,

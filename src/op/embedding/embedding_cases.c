@@ -17,7 +17,7 @@ static teng_status backward(const teng_op_call *call, const double *const *in, d
 {
     const int64_t cols = call->out[0].dims[1];
     for (int64_t i = 0; i < tg_desc_numel(&call->out[0]); i++)
-        out[0][i] = 0;
+        out[0][i] = call->n_in == 3 ? in[2][i] : 0;
     for (int64_t p = 0; p < tg_desc_numel(&call->in[1]); p++) {
         const int64_t row = (int64_t)in[1][p] - ((const tg_embedding_grad_attr *)call->attr)->piece.begin;
         for (int64_t c = 0; c < cols && row >= 0 && row < call->out[0].dims[0]; c++)
@@ -56,6 +56,9 @@ static const teng_op_case grads[] = {
     {"even vocabulary", ROWS(0, 0, 12), 2, {TG_X(3, 2, 6, 7), TG_IDS(12, 2, 2, 6)}},
     {"piece", ROWS(7, 20, 8), 2, {TG_X(3, 3, 5, 7), TG_IDS(20, 2, 3, 5)}},
     {"empty piece", ROWS(3, 3, 0), 2, {TG_X(2, 5, 7), TG_IDS(3, 1, 5)}},
+    {"onto", ROWS(0, 0, 11), 3, {TG_X(3, 3, 5, 7), TG_IDS(11, 2, 3, 5), TG_X(2, 11, 7)}},
+    {"onto, blocks", ROWS(0, 0, 300), 3, {TG_X(3, 2, 90, 515), TG_IDS(40, 2, 2, 90), TG_X(2, 300, 515)}},
+    {"onto a piece", ROWS(7, 20, 8), 3, {TG_X(3, 3, 5, 7), TG_IDS(20, 2, 3, 5), TG_X(2, 8, 7)}},
 };
 
 const teng_op_cases tg_cases_embedding = {

@@ -33,9 +33,10 @@ static teng_status run(const teng_kernel_args *args)
 #define COLUMNS 512
 #define ROWS 16 /* of the table in one piece of work */
 
-/* Columns begin … end - 1 of table row v: the sum over positions order[0 … count - 1]. */
+/* Columns begin … end - 1 of table row v: the sum over positions order[0 … count - 1], added to onto unless
+ * that is NULL. */
 TG_INLINE void sum_row(teng_dtype T, const void *dy, const int64_t *order, int64_t count, int64_t cols,
-                       int64_t begin, int64_t end, void *out, int64_t at)
+                       int64_t begin, int64_t end, const void *onto, void *out, int64_t at)
 {
     float acc[COLUMNS];
     memset(acc, 0, sizeof *acc * (size_t)(end - begin));
@@ -49,7 +50,9 @@ TG_INLINE void sum_row(teng_dtype T, const void *dy, const int64_t *order, int64
     }
     TG_VECTORS(i, len, 0, end - begin)
     {
-        tg_v_store_part(T, out, at + begin + i, tg_v_load_part(TENG_F32, acc, i, len), len);
+        tg_vf sum = tg_v_load_part(TENG_F32, acc, i, len);
+        if (onto) sum = tg_round(T, sum) + tg_v_load_part(T, onto, at + begin + i, len);
+        tg_v_store_part(T, out, at + begin + i, sum, len);
     }
 }
 
@@ -71,6 +74,7 @@ static teng_status run_grad(const teng_kernel_args *args)
     const teng_desc *out = &args->call->out[0];
     const int64_t n = tg_desc_numel(&args->call->in[1]), vocab = out->dims[0], cols = out->dims[1];
     const int32_t *ids = args->in[1];
+    const void *onto = args->call->n_in == 3 ? args->in[2] : NULL;
     int64_t *start = args->workspace,
             *order = start + vocab + 2; /* of id v: order[start[v]] … order[start[v+1] - 1] */
     const tg_embedding_attr *piece = &((const tg_embedding_grad_attr *)args->call->attr)->piece;
@@ -90,16 +94,19 @@ static teng_status run_grad(const teng_kernel_args *args)
         const int64_t begin = u % chunks * COLUMNS, end = tg_block_end(u % chunks, COLUMNS, cols);
         for (int64_t v = u / chunks * ROWS; v < tg_block_end(u / chunks, ROWS, vocab); v++) {
             const int64_t count = start[v + 1] - start[v], *mine = order + start[v];
-            char *to = (char *)args->out[0] + (v * cols + begin) * size;
-            if (count == 0)
-                memset(to, 0, (size_t)((end - begin) * size));
-            else if (count == 1)
-                memcpy(to, (const char *)args->in[0] + (mine[0] * cols + begin) * size,
-                       (size_t)((end - begin) * size));
-            else
+            const int64_t at = (v * cols + begin) * size;
+            const size_t bytes = (size_t)((end - begin) * size);
+            char *to = (char *)args->out[0] + at;
+            if (count == 0 && !onto)
+                memset(to, 0, bytes);
+            else if (count == 0 && onto != args->out[0])
+                memcpy(to, (const char *)onto + at, bytes);
+            else if (count == 1 && !onto)
+                memcpy(to, (const char *)args->in[0] + (mine[0] * cols + begin) * size, bytes);
+            else if (count > 0)
                 TG_FLOAT_SWITCH(
                     out->dtype, T,
-                    sum_row(T, args->in[0], mine, count, cols, begin, end, args->out[0], v * cols));
+                    sum_row(T, args->in[0], mine, count, cols, begin, end, onto, args->out[0], v * cols));
         }
     }
     return TENG_OK;

@@ -162,12 +162,20 @@ TG_INLINE void fold_columns(fold_kind K, teng_dtype T, const fold *f, const void
         int64_t at[ROWS];
         for (int j = 0; j < ROWS; j++)
             at[j] = base + offset(&f->gone, r + j) + begin;
-        TG_VECTORS(i, len, 0, end - begin)
-        {
-            tg_vf a = tg_v_load_part(TENG_F32, out, i, len);
+        int64_t i = 0;
+        for (; i + TG_LANES <= end - begin; i += TG_LANES) {
+            tg_vf a = tg_v_load(TENG_F32, out, i);
+            TG_UNROLL(8)
             for (int j = 0; j < ROWS; j++)
-                a = fold2(K, a, tg_v_load_part(T, x, at[j] + i, len));
-            tg_v_store_part(TENG_F32, out, i, a, len);
+                a = fold2(K, a, tg_v_load(T, x, at[j] + i));
+            tg_v_store(TENG_F32, out, i, a);
+        }
+        for (; i < end - begin; i = end - begin) {
+            const int64_t len = end - begin - i;
+            tg_vf a = tg_v_load_n(TENG_F32, out, i, len);
+            for (int j = 0; j < ROWS; j++)
+                a = fold2(K, a, tg_v_load_n(T, x, at[j] + i, len));
+            tg_v_store_n(TENG_F32, out, i, a, len);
         }
     }
     for (; r < last; r++) {
@@ -201,14 +209,21 @@ TG_INLINE void run_columns(fold_kind K, teng_dtype T, const fold *f, const void 
         }
     }
     if (f->pieces == 1) return;
+    const int64_t strips = tg_blocks(f->inner, TG_STRIP);
     TG_PARALLEL_FOR(f->kept.count * f->pieces * f->inner >= TG_PARALLEL_MIN)
-    for (int64_t u = 0; u < f->kept.count * chunks; u++) {
-        const int64_t k = u / chunks;
-        TG_VECTORS(i, len, u % chunks * COLUMNS, tg_block_end(u % chunks, COLUMNS, f->inner))
+    for (int64_t u = 0; u < f->kept.count * strips; u++) {
+        const int64_t k = u / strips, begin = u % strips * TG_STRIP,
+                      end = tg_block_end(u % strips, TG_STRIP, f->inner);
+        const float *rows = wait + k * f->pieces * f->inner;
+        if (K == FOLD_SUM) {
+            tg_partial_strip(T, rows, f->pieces, f->inner, begin, end, factor, y, k * f->inner);
+            continue;
+        }
+        TG_VECTORS(i, len, begin, end)
         {
             tg_vf v = tg_v_set(start(K));
             for (int64_t p = 0; p < f->pieces; p++)
-                v = fold2(K, v, tg_v_load_part(TENG_F32, wait, (k * f->pieces + p) * f->inner + i, len));
+                v = fold2(K, v, tg_v_load_part(TENG_F32, rows, p * f->inner + i, len));
             tg_v_store_part(T, y, k * f->inner + i, v * factor, len);
         }
     }

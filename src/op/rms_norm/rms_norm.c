@@ -22,6 +22,20 @@ static teng_status infer(teng_op_call *call)
     return TENG_OK;
 }
 
+static teng_status infer_add(teng_op_call *call)
+{
+    const double eps = *(const double *)call->attr;
+    const teng_desc *x = &call->in[0];
+    TG_TRY(tg_want_float(call, 0, "x"));
+    TG_TRY(tg_want_ndim(call, 0, "x", 1));
+    TG_TRY(tg_want_like(call, 1, "r", 0, "x"));
+    TG_TRY(tg_want_weight(call, 2, "weight", x->dims[x->ndim - 1]));
+    if (!(eps >= 0)) return tg_fail(TENG_INVALID, "eps is %g; it must not be negative", eps);
+    call->out[0] = call->out[1] = *x;
+    call->out[2] = tg_desc_rows(x, TENG_F32);
+    return TENG_OK;
+}
+
 static teng_status infer_grad(teng_op_call *call)
 {
     const teng_desc *x = &call->in[0];
@@ -32,6 +46,7 @@ static teng_status infer_grad(teng_op_call *call)
     const teng_desc rows = tg_desc_rows(x, TENG_F32);
     TG_TRY(tg_want_dtype(call, 3, "rstd", TENG_F32));
     TG_TRY(tg_want_dims(call, 3, "rstd", &rows, "x without its last dimension"));
+    if (call->n_in == 5) TG_TRY(tg_want_like(call, 4, "onto", 0, "x"));
     call->out[0] = *x;
     call->out[1] = call->in[1];
     return TENG_OK;
@@ -56,19 +71,32 @@ static void place(const teng_op_call *call, teng_place_rules *rules)
     }
 }
 
+static void place_add(const teng_op_call *call, teng_place_rules *rules)
+{
+    for (int i = 0; i < call->in[0].ndim - 1; i++) {
+        const teng_place p = (teng_place)i;
+        teng_place_add(rules, (teng_place[]){p, p, TENG_REPLICATED}, (teng_place[]){p, p, p});
+    }
+}
+
 static void place_grad(const teng_op_call *call, teng_place_rules *rules)
 {
     for (int i = 0; i < call->in[0].ndim - 1; i++) {
         const teng_place p = (teng_place)i;
-        teng_place_add(rules, (teng_place[]){p, TENG_REPLICATED, p, p}, (teng_place[]){p, TENG_PARTIAL});
+        teng_place_add(rules, (teng_place[]){p, TENG_REPLICATED, p, p, p}, (teng_place[]){p, TENG_PARTIAL});
     }
-    teng_place_add(rules, (teng_place[]){TENG_REPLICATED, TENG_REPLICATED, TENG_PARTIAL, TENG_REPLICATED},
-                   (teng_place[]){TENG_PARTIAL, TENG_PARTIAL});
+    teng_place_add(
+        rules, (teng_place[]){TENG_REPLICATED, TENG_REPLICATED, TENG_PARTIAL, TENG_REPLICATED, TENG_PARTIAL},
+        (teng_place[]){TENG_PARTIAL, TENG_PARTIAL});
 }
 
 static void cost(const teng_op_call *call, teng_cost *c)
 {
     c->flops = 4.0 * (double)tg_desc_numel(&call->in[0]);
+}
+static void cost_add(const teng_op_call *call, teng_cost *c)
+{
+    c->flops = 5.0 * (double)tg_desc_numel(&call->in[0]);
 }
 static void cost_grad(const teng_op_call *call, teng_cost *c)
 {
@@ -102,15 +130,37 @@ const teng_op_spec tg_op_rms_norm = {
     .f32_in = 2,
 };
 
+TG_CPU_TABLES(tg_add_rms_norm_kernels);
+const teng_op_spec tg_op_add_rms_norm = {
+    .name = "add_rms_norm",
+    .doc = "h = x + r, the residual stream, and y = rms_norm(h) in one pass: what the pass `fuse` makes of "
+           "the two. Inputs x, r, weight; outputs h, y and rstd.",
+    .min_in = 3,
+    .max_in = 3,
+    .n_out = 3,
+    .attr_size = sizeof(double),
+    .attrs = fields,
+    .inplace = {3},
+    .infer = infer_add,
+    .no_grad = "a graph that holds it has its gradient already",
+    .place = place_add,
+    .cost = cost_add,
+    .kernels = tg_add_rms_norm_kernels_tables,
+    .precision = TENG_PRECISION_NORM,
+    .f32_in = 4,
+};
+
 const teng_op_spec tg_op_rms_norm_grad = {
     .name = "rms_norm_grad",
-    .doc = "Gradient of rms_norm: with g = dy · weight, dx = rstd · (g - x · rstd² · mean(g · x)), dweight = "
-           "Σ over rows of "
-           "dy · x · rstd. Inputs x, weight, dy, rstd; outputs dx, dweight.",
+    .doc =
+        "Gradient of rms_norm: with g = dy · weight, dx = rstd · (g - x · rstd² · mean(g · x)), dweight = "
+        "Σ over rows of "
+        "dy · x · rstd. Inputs x, weight, dy, rstd and, optional, onto, to which dx is added (the residual "
+        "stream's gradient); outputs dx, dweight.",
     .min_in = 4,
-    .max_in = 4,
+    .max_in = 5,
     .n_out = 2,
-    .inplace = {5},
+    .inplace = {1u << 4 | 5},
     .infer = infer_grad,
     .no_grad = "second derivatives are not provided",
     .place = place_grad,

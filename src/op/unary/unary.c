@@ -77,6 +77,38 @@ const teng_op_spec tg_op_unary_grad = {
     .kernels = tg_unary_grad_kernels_tables,
 };
 
+static teng_status infer_with_grad(teng_op_call *call)
+{
+    TG_TRY(infer_unary_grad(call));
+    call->out[1] = call->in[0];
+    return TENG_OK;
+}
+
+static void cost_with_grad(const teng_op_call *call, teng_cost *cost)
+{
+    cost_unary_grad(call, cost);
+    cost->flops += (double)tg_desc_numel(&call->out[0]); /* most of it is common */
+}
+
+TG_CPU_TABLES(tg_unary_with_grad_kernels);
+const teng_op_spec tg_op_unary_with_grad = {
+    .name = "unary_with_grad",
+    .doc = "dx = f'(x) * dy and y = f(x) in one pass, for the function f named by `fn`: what the pass `fuse` "
+           "makes of unary_grad and the same function, computed again for backward.",
+    .min_in = 2,
+    .max_in = 2,
+    .n_out = 2,
+    .attr_size = sizeof(tg_unary_attr),
+    .attrs = grad_fields,
+    .traits = TENG_OP_ELEMENTWISE,
+    .inplace = {3, 3},
+    .infer = infer_with_grad,
+    .no_grad = "a graph that holds it has its gradient already",
+    .place = tg_place_elementwise,
+    .cost = cost_with_grad,
+    .kernels = tg_unary_with_grad_kernels_tables,
+};
+
 static teng_status grad_unary(teng_grad_ctx *ctx, int64_t fn, teng_tensor *r)
 {
     const tg_unary_attr attr = {fn};

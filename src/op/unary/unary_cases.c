@@ -153,6 +153,29 @@ const teng_op_cases tg_cases_unary_grad = {.op = "unary_grad",
                                            .reference = ref_unary_grad,
                                            .dtypes = TG_ALL_FLOATS};
 
+/* Here `in` is the operand always. */
+static teng_status ref_unary_with_grad(const teng_op_call *call, const double *const *in, double *const *out)
+{
+    static const bool reads_in[] = {
+#define READS_IN true
+#define READS_OUT false
+#define UNARY(name, formula, reads, flops) READS_##reads,
+#include "op/unary/unary.def"
+#undef UNARY
+    };
+    const tg_unary_attr *attr = call->attr;
+    for (int64_t i = 0; i < tg_desc_numel(&call->out[0]); i++) {
+        out[1][i] = value(attr->fn, in[0][i]);
+        out[0][i] = slope(attr->fn, reads_in[attr->fn] ? in[0][i] : out[1][i]) * in[1][i];
+    }
+    return TENG_OK;
+}
+const teng_op_cases tg_cases_unary_with_grad = {.op = "unary_with_grad",
+                                                .list = unary_grad_cases,
+                                                .n = TG_COUNT(unary_grad_cases),
+                                                .reference = ref_unary_with_grad,
+                                                .dtypes = TG_ALL_FLOATS};
+
 static teng_status ref_affine(const teng_op_call *call, const double *const *in, double *const *out)
 {
     const tg_affine_attr *attr = call->attr;

@@ -34,21 +34,51 @@ typedef struct squares {
     double *partial; /* [blocks of this tensor] */
 } squares;
 
+/* The halves of a register as doubles, each a register again. */
+typedef float half __attribute__((vector_size(2 * TG_LANES)));
+typedef double wide __attribute__((vector_size(4 * TG_LANES)));
+TG_INLINE void add_squares(tg_vf x, wide *low, wide *high)
+{
+#if TG_LANES == 16
+    const half a = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7),
+               b = __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
+#elif TG_LANES == 8
+    const half a = __builtin_shufflevector(x, x, 0, 1, 2, 3), b = __builtin_shufflevector(x, x, 4, 5, 6, 7);
+#else
+    const half a = __builtin_shufflevector(x, x, 0, 1), b = __builtin_shufflevector(x, x, 2, 3);
+#endif
+    const wide c = __builtin_convertvector(a, wide), d = __builtin_convertvector(b, wide);
+    *low += c * c;
+    *high += d * d;
+}
+
+TG_INLINE double sum_of_squares(teng_dtype T, const void *x, int64_t begin, int64_t end)
+{
+    wide low[TG_PARTS] = {{0}}, high[TG_PARTS] = {{0}};
+    double sum = 0;
+    int64_t i = begin;
+    for (; i + 16 <= end; i += 16) {
+        TG_UNROLL(4)
+        for (int p = 0; p < TG_PARTS; p++)
+            add_squares(tg_v_load(T, x, i + p * TG_LANES), &low[p], &high[p]);
+    }
+    TG_VECTORS(j, len, i, end)
+    {
+        add_squares(tg_v_load_part(T, x, j, len), &low[(j - i) / TG_LANES], &high[(j - i) / TG_LANES]);
+    }
+    for (int p = 0; p < TG_PARTS; p++) {
+        for (int l = 0; l < TG_LANES / 2; l++)
+            sum += low[p][l];
+        for (int l = 0; l < TG_LANES / 2; l++)
+            sum += high[p][l];
+    }
+    return sum;
+}
+
 static void squares_block(const void *ctx, int64_t begin, int64_t end)
 {
     const squares *s = ctx;
-    double lane[16] = {0}, sum = 0;
-    TG_FLOAT_SWITCH(
-        s->dtype, T, TG_VECTORS(i, len, begin, end) {
-            float x[TG_LANES];
-            tg_v_store(TENG_F32, x, 0, tg_v_load_part(T, s->x, i, len));
-            double *to = lane + (i - begin) % 16;
-            for (int l = 0; l < TG_LANES; l++)
-                to[l] += (double)x[l] * (double)x[l];
-        });
-    for (int l = 0; l < 16; l++)
-        sum += lane[l];
-    s->partial[begin / TG_BLOCK] = sum;
+    TG_FLOAT_SWITCH(s->dtype, T, s->partial[begin / TG_BLOCK] = sum_of_squares(T, s->x, begin, end));
 }
 static teng_status prepare_sum_squares(const teng_op_call *call, teng_prepared *out)
 {
