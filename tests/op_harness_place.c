@@ -173,8 +173,8 @@ static bool rule_valid(const hx_case *x, const tg_place_rule *rule)
     return true;
 }
 
-/* Ranks with pieces of w tell each other what they know within the operator, so a rank's reference alone is of
- * another loss. The simulated ranks of par_sim.c hold the rule, test_collective the kernel. */
+/* Ranks with pieces of w tell each other what they know within the operator, so a rank's reference alone is
+ * of another loss. The simulated ranks of par_sim.c hold the rule, test_collective the kernel. */
 static bool ranks_talk(const hx_case *x, const tg_place_rule *rule)
 {
     return x->op == &tg_op_linear_cross_entropy_by_vocabulary && rule->in[1] == 0;

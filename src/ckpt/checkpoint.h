@@ -88,12 +88,13 @@ size_t tg_ckpt_staging_bytes(const tg_ckpt_item *items, size_t n);
 /* Of a rank among several (team.ranks > 1) the writer does what tg_ckpt_write_part says, and an outcome is
  * that of this rank's files: begin before the submit and the commit after the outcome are the caller's, who
  * can talk with the other ranks. async: a thread writes, from a staging buffer that prepare or the first
- * submit allocates: a run that never saves while it trains never has one. Not async: submit writes at once and
- * there is no staging buffer. */
+ * submit allocates: a run that never saves while it trains never has one. Not async: submit writes at once
+ * and there is no staging buffer. */
 teng_status tg_ckpt_writer_create(const char *root, int keep_max, bool async, tg_ckpt_team team,
                                   tg_ckpt_writer **out);
 /* The thread gets the staging buffer for saves of these items, with its pages, so that the first submit only
- * copies (one that comes before that is done waits for it). Returns at once. Nothing where saves are not async.
+ * copies (one that comes before that is done waits for it). Returns at once. Nothing where saves are not
+ * async.
  */
 void tg_ckpt_writer_prepare(tg_ckpt_writer *w, const tg_ckpt_item *items, size_t n);
 /* Takes a snapshot of items and state; on return the caller may change them. Waits while a former save is

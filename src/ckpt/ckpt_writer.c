@@ -1,7 +1,8 @@
 /*
  * Saving beside training. There is one job with one staging buffer; it is either idle (in the queue `idle`),
- * being filled by submit, or on its way through the thread (to be written, or only to get its memory). Whoever took it from a queue owns it, so nothing
- * else needs a lock, and outcomes travel in it back to the caller's thread.
+ * being filled by submit, or on its way through the thread (to be written, or only to get its memory).
+ * Whoever took it from a queue owns it, so nothing else needs a lock, and outcomes travel in it back to the
+ * caller's thread.
  */
 #include "ckpt/checkpoint.h"
 

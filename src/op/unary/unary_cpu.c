@@ -112,8 +112,9 @@ TG_INLINE tg_vf d_gelu_tanh(tg_vf x)
     return tg_v_fma(x * g * (1.0f - g), du, g);
 }
 
-#define AT_ONCE 4 /* registers on their way together: a function is a long chain, and one waits for itself   \
-                   */
+#define AT_ONCE                                                                                              \
+    4 /* registers on their way together: a function is a long chain, and one waits for itself               \
+       */
 
 /* Calls some(T, n, args, i, len) for elements begin … end - 1: n = AT_ONCE full registers from element i on,
  * at the end one of len elements. */
