@@ -127,7 +127,7 @@ static void test_step_figures(void **state)
     assert_near(real(o, "tokens_per_s"), tokens * 1e3 / ms);
     assert_near(real(o, "gflops"), real(o, "tokens_per_s") * real(o, "flops_per_token") * 1e-9);
     assert_near(real(o, "mfu"), real(o, "gflops") / real(o, "matmul_peak_gflops"));
-    assert_true(real(o, "mfu") > 0);
+    assert_true(real(o, "mfu") > 0 && real(o, "matmul_best_gflops") >= real(o, "matmul_peak_gflops"));
     /* parameters, two moments and a sum of gradients in f32, and activations */
     assert_true(real(o, "planned_bytes") > 16 * real(o, "parameters"));
     assert_true(real(o, "peak_rss_bytes") > 1e6 && real(o, "wait_ms") < ms);

@@ -36,9 +36,9 @@ typedef struct tg_bench_peak_options {
 /* "peaks": one object for each number of threads, with {f32,bf16,f16}_gflops (null: no instructions for it),
  * read_gb_s, copy_gb_s and triad_gb_s, each with spread. */
 teng_status tg_bench_peak(const tg_bench_peak_options *options, json_t **out);
-/* Best rate of a product of that dtype with the threads now set, in GFLOP/s. A dtype without instructions is
+/* Rates of products of that dtype with the threads now set, in GFLOP/s. A dtype without instructions is
  * measured as it runs. */
-teng_status tg_bench_matmul_peak(teng_dtype dtype, double seconds, double *gflops);
+teng_status tg_bench_matmul_peak(teng_dtype dtype, double seconds, tg_bench_stat *gflops);
 
 /* ---- operators (bench_op.c) ---- */
 typedef struct tg_bench_op_options {
@@ -84,13 +84,15 @@ bool tg_bench_stopped(void); /* and the error is pending */
 uint64_t tg_bench_step_bytes(tg_bench_step *step);
 /* The training itself, for measurements around it (bench_checkpoint.c). */
 struct tg_core *tg_bench_step_core(tg_bench_step *step);
-/* Peak rate of products in the dtype of this configuration, measured now; the best of all calls counts. */
+/* Measures the rate of products in the dtype of this configuration, now. The median of all calls counts: what
+ * the machine gave while the steps were made. */
 teng_status tg_bench_step_peak(tg_bench_step *step);
 typedef struct tg_bench_step_figures {
     tg_bench_stat step_ms;
     double tokens_per_s, steps_per_s; /* of the median step */
     double flops_per_token, gflops;   /* achieved */
     double matmul_peak_gflops, mfu;   /* 0: the peak was not measured */
+    double matmul_best_gflops;        /* of the fastest single product */
     uint64_t peak_rss_bytes;          /* of this process, up to the last step */
     uint64_t base_rss_bytes;          /* resident before the model was made: program, libraries */
     uint64_t planned_bytes;           /* 0: PYNATIVE plans nothing */
@@ -114,7 +116,7 @@ tg_bench_step_figures tg_bench_step_get(tg_bench_step *step);
 json_t *tg_bench_step_json(const tg_config *cfg, const tg_bench_step_figures *figures);
 typedef struct tg_bench_step_options {
     int64_t steps, warmup;
-    bool peak; /* measure the rate of products, after warmup and after the last step */
+    bool peak; /* measure the rate of products, after warmup, between long steps and after the last one */
 } tg_bench_step_options;
 /* Open, warmup, steps, close. */
 teng_status tg_bench_step_measure(const tg_config *cfg, const tg_bench_step_options *options,

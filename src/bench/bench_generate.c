@@ -118,7 +118,7 @@ static teng_status measure_stream(bench *b)
 {
     tg_cpu_rates r;
     TG_TRY(tg_cpu_time_stream(TG_CPU_READ, STREAM_SECONDS, &r));
-    b->read_gb_s = tg_bench_stat_of(r.rate, r.n).max;
+    b->read_gb_s = tg_bench_stat_of(r.rate, r.n).median;
     return TENG_OK;
 }
 
@@ -147,8 +147,7 @@ static teng_status measure(bench *b)
         if (status != TENG_OK) return status;
         const double before = b->read_gb_s;
         TG_TRY(measure_stream(b));
-        const double best = before > b->read_gb_s ? before : b->read_gb_s;
-        if (i > 0 && !tg_vec_push(&b->reads, best)) return TENG_MEMORY;
+        if (i > 0 && !tg_vec_push(&b->reads, (before + b->read_gb_s) / 2)) return TENG_MEMORY;
     }
     return TENG_OK;
 }

@@ -303,8 +303,9 @@ static teng_status measure_machine(bench *b, const teng_dtype *dtypes, int n)
 {
     tg_cpu_rates r;
     for (int k = 0; k < n; k++) {
-        TG_TRY(tg_bench_matmul_peak(dtypes[k], b->options->seconds, &b->peak[dtypes[k]]));
-        b->peak[dtypes[k]] *= 1e9;
+        tg_bench_stat s;
+        TG_TRY(tg_bench_matmul_peak(dtypes[k], b->options->seconds, &s));
+        b->peak[dtypes[k]] = s.max * 1e9;
     }
     TG_TRY(tg_cpu_time_stream(TG_CPU_TRIAD, b->options->seconds, &r));
     b->bandwidth = tg_bench_stat_of(r.rate, r.n).max * 1e9;

@@ -7,8 +7,8 @@
 
 #include <omp.h>
 
-/* The faster of two sizes: large ones fill many cores, and take long on few. */
-static teng_status product(teng_dtype dtype, double seconds, tg_bench_stat *out)
+/* Of the faster of two sizes: large ones fill many cores, and take long on few. */
+teng_status tg_bench_matmul_peak(teng_dtype dtype, double seconds, tg_bench_stat *out)
 {
     *out = (tg_bench_stat){0};
     for (int64_t size = 1024; size <= 2048; size *= 2) {
@@ -21,18 +21,10 @@ static teng_status product(teng_dtype dtype, double seconds, tg_bench_stat *out)
     return TENG_OK;
 }
 
-teng_status tg_bench_matmul_peak(teng_dtype dtype, double seconds, double *gflops)
-{
-    tg_bench_stat s;
-    TG_TRY(product(dtype, seconds, &s));
-    *gflops = s.max;
-    return TENG_OK;
-}
-
 static teng_status put_product(teng_dtype dtype, double seconds, const char *key, json_t *row)
 {
     tg_bench_stat s = {0};
-    if (dtype == TENG_F32 || tg_gemm_native(dtype)) TG_TRY(product(dtype, seconds, &s));
+    if (dtype == TENG_F32 || tg_gemm_native(dtype)) TG_TRY(tg_bench_matmul_peak(dtype, seconds, &s));
     return json_object_set_new(row, key, tg_bench_stat_json(s)) == 0 ? TENG_OK : TENG_MEMORY;
 }
 

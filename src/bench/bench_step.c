@@ -21,6 +21,7 @@
 #include <string.h>
 
 #define PEAK_SECONDS 0.25
+#define LONG_SECONDS 2.0 /* of steps; the rate of products is measured again after them */
 
 struct tg_bench_step {
     const tg_config *cfg;
@@ -35,11 +36,11 @@ struct tg_bench_step {
     uint64_t key, batches;
     int32_t *tokens; /* [rows, seq] and as many labels */
     /* measured */
-    double began, modelled, planned, ready, first_end, first_loss, last_loss, peak_gflops;
+    double began, modelled, planned, ready, first_end, first_loss, last_loss, best_gflops;
     uint64_t base_rss, peak_rss;
     int64_t dropped;
     tg_comm_counts counts; /* of the timed steps */
-    TG_VEC(double) seconds, waits;
+    TG_VEC(double) seconds, waits, peaks;
 };
 
 /* ---- batches ---- */
@@ -141,6 +142,7 @@ void tg_bench_step_close(tg_bench_step **step)
     tg_tokenizer_destroy(&b->tokenizer);
     tg_vec_free(&b->seconds);
     tg_vec_free(&b->waits);
+    tg_vec_free(&b->peaks);
     tg_free(b->tokens);
     tg_free(b);
     *step = NULL;
@@ -211,11 +213,11 @@ static teng_dtype product_dtype(const tg_config *cfg)
 
 teng_status tg_bench_step_peak(tg_bench_step *b)
 {
-    double gflops;
-    TG_TRY(tg_bench_matmul_peak(product_dtype(b->cfg), PEAK_SECONDS, &gflops));
-    if (gflops > b->peak_gflops) b->peak_gflops = gflops;
+    tg_bench_stat s;
+    TG_TRY(tg_bench_matmul_peak(product_dtype(b->cfg), PEAK_SECONDS, &s));
+    if (s.max > b->best_gflops) b->best_gflops = s.max;
     tg_peak_rss_reset(); /* what the products took is no part of the step */
-    return TENG_OK;
+    return tg_vec_push(&b->peaks, s.median) ? TENG_OK : TENG_MEMORY;
 }
 
 tg_bench_step_figures tg_bench_step_get(tg_bench_step *b)
@@ -223,7 +225,8 @@ tg_bench_step_figures tg_bench_step_get(tg_bench_step *b)
     const double start = tg_process_start(), from = start < 0 ? b->began : start;
     tg_bench_step_figures f = {
         .flops_per_token = tg_lm_flops_per_token(&b->info, b->cfg->train.seq_len),
-        .matmul_peak_gflops = b->peak_gflops,
+        .matmul_peak_gflops = tg_bench_stat_of(b->peaks.data, (int64_t)b->peaks.len).median,
+        .matmul_best_gflops = b->best_gflops,
         .peak_rss_bytes = b->peak_rss,
         .base_rss_bytes = b->base_rss,
         .planned_bytes = b->plan ? tg_plan_bytes(b->plan) : 0,
@@ -299,6 +302,7 @@ json_t *tg_bench_step_json(const tg_config *cfg, const tg_bench_step_figures *f)
         json_object_set_new(o, "step_ms", tg_bench_stat_json(f->step_ms)) |
         put_real(o, "mfu", f->mfu, timed && rated) | put_real(o, "gflops", f->gflops, timed) |
         put_real(o, "matmul_peak_gflops", f->matmul_peak_gflops, rated) |
+        put_real(o, "matmul_best_gflops", f->matmul_best_gflops, rated) |
         put_real(o, "flops_per_token", f->flops_per_token, true) |
         json_object_set_new(o, "peak_rss_bytes", json_integer((json_int_t)f->peak_rss_bytes)) |
         json_object_set_new(o, "base_rss_bytes", json_integer((json_int_t)f->base_rss_bytes)) |
@@ -324,6 +328,22 @@ json_t *tg_bench_step_json(const tg_config *cfg, const tg_bench_step_figures *f)
     return NULL;
 }
 
+/* The timed steps. A shared machine's rate of products changes by the minute, so that it is measured between
+ * long steps too; of ranks, which would wait for each other's measurements within the steps, around them alone. */
+static teng_status run_timed(tg_bench_step *b, const tg_bench_step_options *options)
+{
+    double since = 0;
+    for (int64_t i = 0; i < options->steps; i++) {
+        TG_TRY(tg_bench_step_run(b, 1, true));
+        since += b->seconds.data[b->seconds.len - 1];
+        const bool last = i + 1 == options->steps, long_steps = since >= LONG_SECONDS && !b->team;
+        if (!options->peak || !(last || long_steps)) continue;
+        TG_TRY(tg_bench_step_peak(b));
+        since = 0;
+    }
+    return TENG_OK;
+}
+
 teng_status tg_bench_step_measure(const tg_config *cfg, const tg_bench_step_options *options,
                                   tg_bench_step_figures *out)
 {
@@ -331,8 +351,7 @@ teng_status tg_bench_step_measure(const tg_config *cfg, const tg_bench_step_opti
     TG_TRY(tg_bench_step_open(cfg, &b));
     teng_status status = tg_bench_step_run(b, options->warmup, false);
     if (status == TENG_OK && options->peak && options->warmup > 0) status = tg_bench_step_peak(b);
-    if (status == TENG_OK) status = tg_bench_step_run(b, options->steps, true);
-    if (status == TENG_OK && options->peak) status = tg_bench_step_peak(b);
+    if (status == TENG_OK) status = run_timed(b, options);
     if (status == TENG_OK) *out = tg_bench_step_get(b);
     if (status == TENG_OK && b->team) status = tg_comm_barrier(tg_comm_world(b->team->comm));
     tg_bench_step_close(&b);
