@@ -329,7 +329,8 @@ json_t *tg_bench_step_json(const tg_config *cfg, const tg_bench_step_figures *f)
 }
 
 /* The timed steps. A shared machine's rate of products changes by the minute, so that it is measured between
- * long steps too; of ranks, which would wait for each other's measurements within the steps, around them alone. */
+ * long steps too; of ranks, which would wait for each other's measurements within the steps, around them
+ * alone. */
 static teng_status run_timed(tg_bench_step *b, const tg_bench_step_options *options)
 {
     double since = 0;
