@@ -37,9 +37,10 @@ typedef struct ce_state {
     teng_dtype dtype;
     int64_t rows, vocab, width;          /* x [rows, width], w [vocab, width] */
     int64_t block;                       /* rows of one */
+    int64_t step;                        /* f32 from one row of logits to the next */
     tg_gemm_plan *plans[PRODUCTS][2][2]; /* of the last, shorter block; dw: added to */
     size_t scratch, logits_at, loss_at,
-        packed_at; /* in the workspace: of the products, [block, vocab], loss of each row, w for dx */
+        packed_at; /* in the workspace: of the products, [block, step], loss of each row, w for dx */
     tg_linear_ce_ranks_attr ranks;    /* parts 0: one rank with all of the vocabulary */
     size_t own_at, all_at, counts_at; /* row_sum of a block: [block], [parts][block]; [parts] of a message */
     size_t workspace;
@@ -67,7 +68,14 @@ static tg_gemm_plan **plan_of(ce_state *s, int product, int64_t r)
 /* Elements from one row of dlogits to the next: they lie at the start of the rows of f32 logits. */
 static int64_t dlogits_step(const ce_state *s)
 {
-    return s->vocab * 4 / teng_dtype_size(s->dtype);
+    return s->step * 4 / teng_dtype_size(s->dtype);
+}
+
+/* Rows of logits begin at an odd multiple of 64 bytes from each other: on boundaries of vectors, and never
+ * all in the same sets of a cache, as those of a vocabulary of 32,768 would. */
+static int64_t logits_step(int64_t vocab)
+{
+    return (tg_blocks(vocab, 16) | 1) * 16;
 }
 
 static teng_status make_plan(ce_state *s, int product, int64_t r)
@@ -76,7 +84,7 @@ static teng_status make_plan(ce_state *s, int product, int64_t r)
     if (*plan) return TENG_OK;
     tg_gemm_spec spec = {.a = s->dtype, .b = s->dtype, .c = TENG_F32};
     if (product == LOGITS) { /* x · wᵀ */
-        spec.m = rows_at(s, r), spec.n = s->vocab, spec.k = s->width, spec.trans_b = true;
+        spec.m = rows_at(s, r), spec.n = s->vocab, spec.k = s->width, spec.trans_b = true, spec.ldc = s->step;
     } else if (product == DX) { /* dlogits · w */
         spec.m = rows_at(s, r), spec.n = s->width, spec.k = s->vocab, spec.lda = dlogits_step(s);
         spec.packed_b = s->rows > s->block && rows_at(s, r) == s->block;
@@ -103,6 +111,7 @@ static teng_status prepare(const teng_op_call *call, teng_prepared *out)
     s->rows = tg_row_count(x);
     s->vocab = w->dims[0];
     s->width = w->dims[1];
+    s->step = logits_step(s->vocab);
     int64_t most = BLOCK_LOGITS / s->vocab;
     most = most > MAX_BLOCK_ROWS ? MAX_BLOCK_ROWS : most < 16 ? 16 : most;
     const int64_t blocks = tg_blocks(s->rows, most);
@@ -116,7 +125,7 @@ static teng_status prepare(const teng_op_call *call, teng_prepared *out)
         return status;
     }
     s->logits_at = aligned(s->scratch);
-    s->loss_at = aligned(s->logits_at + (size_t)(s->block * s->vocab) * sizeof(float));
+    s->loss_at = aligned(s->logits_at + (size_t)(s->block * s->step) * sizeof(float));
     s->packed_at = aligned(s->loss_at + (size_t)s->rows * sizeof(float));
     s->workspace = s->packed_at + (s->rows ? tg_gemm_packed(*plan_of(s, DX, 0)) : 0);
     *out = (teng_prepared){s, s->workspace};
@@ -188,7 +197,7 @@ static void block_dlogits(const ce_state *s, const int32_t *labels, int64_t igno
 {
     TG_PARALLEL_FOR(rows * s->vocab >= TG_PARALLEL_MIN)
     for (int64_t i = 0; i < rows; i++) {
-        float *own = logits + i * s->vocab;
+        float *own = logits + i * s->step;
         loss[i] = 0;
         if (labels[i] == ignore)
             memset(own, 0, (size_t)(s->vocab * teng_dtype_size(s->dtype)));
@@ -222,7 +231,7 @@ static teng_status block_dlogits_ranks(const ce_state *s, char *workspace, const
     TG_TRY(tg_collective_group(s->ranks.axes, parts, &g));
     TG_PARALLEL_FOR(rows * s->vocab >= TG_PARALLEL_MIN)
     for (int64_t i = 0; i < rows; i++) {
-        float *x = logits + i * s->vocab;
+        float *x = logits + i * s->step;
         own[i] = (row_sum){0};
         if (labels[i] == ignore) continue;
         if (labels[i] >= begin && labels[i] < begin + s->vocab) own[i].hit = x[labels[i] - begin];
@@ -234,7 +243,7 @@ static teng_status block_dlogits_ranks(const ce_state *s, char *workspace, const
     if (!g) all = own;
     TG_PARALLEL_FOR(rows * s->vocab >= TG_PARALLEL_MIN)
     for (int64_t i = 0; i < rows; i++) {
-        float *x = logits + i * s->vocab;
+        float *x = logits + i * s->step;
         loss[i] = 0;
         if (labels[i] == ignore) {
             memset(x, 0, (size_t)(s->vocab * teng_dtype_size(s->dtype)));
