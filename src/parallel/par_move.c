@@ -26,6 +26,7 @@ static double bytes_along(par *p, const par_value *x, tg_axis axis)
 {
     tg_placement at = x->at;
     at.on[axis] = TENG_REPLICATED;
+    at.shard = 0;
     const teng_desc d = tg_mesh_local(&p->o->mesh, p->o->rank, &x->whole, &at);
     return (double)tg_desc_bytes(&d);
 }
@@ -83,14 +84,6 @@ tg_node *par_record(par *p, const teng_tensor *global, tg_node *node, tg_axis_se
     return move.where && tg_vec_push(&p->out->moves, move) ? node : NULL;
 }
 
-static int parts_of(const par *p, tg_axis_set axes)
-{
-    int n = 1;
-    for (int a = 0; a < TG_AXES; a++)
-        if (axes >> a & 1u) n *= p->o->mesh.size[a];
-    return n;
-}
-
 static teng_tensor *first(const tg_node *node)
 {
     return node ? node->out[0] : NULL;
@@ -104,28 +97,33 @@ static teng_tensor *cast_to(par *p, teng_tensor *v, teng_dtype to)
 
 teng_tensor *par_all_reduce(par *p, const teng_tensor *global, teng_tensor *v, tg_axis_set axes)
 {
-    const int parts = parts_of(p, axes);
+    const int parts = tg_mesh_parts(&p->o->mesh, p->coord, axes, NULL);
     const tg_all_reduce_attr attr = {.axes = axes, .parts = parts, .op = TG_REDUCE_SUM};
     return first(par_record(p, global, par_append(p, &tg_op_all_reduce, &attr, 1, &v), axes,
                             2 * share(parts) * (double)tg_desc_bytes(&v->desc)));
 }
 
-static tg_pieces_attr pieces(const par *p, tg_axis axis, int dim, int64_t total)
+static tg_pieces_attr pieces(const par *p, tg_axis_set axes, int dim, int64_t total)
 {
-    return (tg_pieces_attr){.axes = 1 << axis,
-                            .parts = p->o->mesh.size[axis],
-                            .index = p->coord[axis],
-                            .dim = dim,
-                            .total = total};
+    int index;
+    const int parts = tg_mesh_parts(&p->o->mesh, p->coord, axes, &index);
+    return (tg_pieces_attr){.axes = axes, .parts = parts, .index = index, .dim = dim, .total = total};
 }
 
-teng_tensor *par_gather_into(par *p, const teng_tensor *global, teng_tensor *whole, teng_tensor *piece)
+teng_tensor *par_gather_into(par *p, const teng_tensor *global, teng_tensor *whole, teng_tensor *piece,
+                             tg_axis_set shard)
 {
-    const tg_pieces_attr attr = pieces(p, TG_AXIS_DATA, 0, whole->desc.dims[0]);
+    const tg_pieces_attr attr = pieces(p, shard, 0, whole->desc.dims[0]);
     const double bytes = (double)(attr.parts - 1) * (double)tg_desc_bytes(&piece->desc);
     teng_tensor *in[] = {whole, piece};
-    return first(
-        par_record(p, global, par_append(p, &tg_op_gather_into, &attr, 2, in), 1u << TG_AXIS_DATA, bytes));
+    return first(par_record(p, global, par_append(p, &tg_op_gather_into, &attr, 2, in), shard, bytes));
+}
+
+void par_shard_rows(const par *p, tg_axis_set shard, int64_t n, int64_t *begin, int64_t *size)
+{
+    int index;
+    const int parts = tg_mesh_parts(&p->o->mesh, p->coord, shard, &index);
+    tg_mesh_cut(n, parts, index, begin, size);
 }
 
 /* ---- pieces that are not one run each ---- */
@@ -173,6 +171,16 @@ static teng_status order_of(const par *p, const tg_placement *at, tg_axis axis, 
     return TENG_OK;
 }
 
+/* The ranks' runs of dimension d one after the other; open: what comes of it. */
+static teng_tensor *gather_runs(par *p, const teng_tensor *global, teng_tensor *v, int d,
+                                const tg_placement *open, tg_axis_set axes)
+{
+    const teng_desc whole = tg_mesh_local(&p->o->mesh, p->o->rank, &par_of(p, global)->whole, open);
+    const tg_pieces_attr attr = pieces(p, axes, d, whole.dims[d]);
+    const double bytes = (double)(attr.parts - 1) * (double)tg_desc_bytes(&v->desc);
+    return first(par_record(p, global, par_append(p, &tg_op_all_gather, &attr, 1, &v), axes, bytes));
+}
+
 static teng_tensor *gather(par *p, const teng_tensor *global, teng_tensor *v, const tg_placement *at,
                            tg_axis axis)
 {
@@ -181,11 +189,7 @@ static teng_tensor *gather(par *p, const teng_tensor *global, teng_tensor *v, co
     tg_placement open = *at;
     open.on[axis] = TENG_REPLICATED;
     if (order_of(p, at, axis, order, &n) != TENG_OK) return NULL;
-    const teng_desc whole = tg_mesh_local(&p->o->mesh, p->o->rank, &par_of(p, global)->whole, &open);
-    const tg_pieces_attr attr = pieces(p, axis, d, whole.dims[d]);
-    const double bytes = (double)(p->o->mesh.size[axis] - 1) * (double)tg_desc_bytes(&v->desc);
-    teng_tensor *all =
-        first(par_record(p, global, par_append(p, &tg_op_all_gather, &attr, 1, &v), 1u << axis, bytes));
+    teng_tensor *all = gather_runs(p, global, v, d, &open, 1u << axis);
     if (!all || n == 0) return all;
     for (int i = 0; i < n; i++)
         inverse[order[i]] = i;
@@ -210,17 +214,21 @@ static teng_tensor *slice(par *p, teng_tensor *v, const tg_placement *want, tg_a
     return cut(p, v, d, begin, size);
 }
 
+static teng_tensor *scatter_runs(par *p, const teng_tensor *global, teng_tensor *v, int d, tg_axis_set axes)
+{
+    const tg_pieces_attr attr = pieces(p, axes, d, v->desc.dims[d]);
+    const double bytes = share((int)attr.parts) * (double)tg_desc_bytes(&v->desc);
+    return first(par_record(p, global, par_append(p, &tg_op_reduce_scatter, &attr, 1, &v), axes, bytes));
+}
+
 static teng_tensor *reduce_scatter(par *p, const teng_tensor *global, teng_tensor *v,
                                    const tg_placement *want, tg_axis axis)
 {
-    const int d = want->on[axis], parts = p->o->mesh.size[axis];
+    const int d = want->on[axis];
     int order[64], n;
     if (order_of(p, want, axis, order, &n) != TENG_OK) return NULL;
     if (n && !(v = reorder(p, v, d, order, n))) return NULL;
-    const tg_pieces_attr attr = pieces(p, axis, d, v->desc.dims[d]);
-    const double bytes = share(parts) * (double)tg_desc_bytes(&v->desc);
-    return first(
-        par_record(p, global, par_append(p, &tg_op_reduce_scatter, &attr, 1, &v), 1u << axis, bytes));
+    return scatter_runs(p, global, v, d, 1u << axis);
 }
 
 /* ---- sums ---- */
@@ -246,6 +254,14 @@ static teng_status settle_sums(par *p, teng_tensor *global, const tg_placement *
         at.on[a] = want->on[a];
         at.groups = a == TG_AXIS_TENSOR ? want->groups : at.groups;
         if (!(v = reduce_scatter(p, global, v, want, (tg_axis)a))) return teng_error_status();
+    }
+    if (want->shard && !at.shard && (sum & want->shard) == want->shard) {
+        if (narrow && !(v = cast_to(p, v, TENG_BF16))) return teng_error_status();
+        if (!(v = scatter_runs(p, global, v, 0, want->shard))) return teng_error_status();
+        at.shard = want->shard;
+        for (int a = 0; a < TG_AXES; a++)
+            if (at.shard >> a & 1u) at.on[a] = TENG_REPLICATED;
+        sum &= ~at.shard;
     }
     if (sum) {
         if (narrow && !(v = cast_to(p, v, TENG_BF16))) return teng_error_status();
@@ -280,7 +296,7 @@ static teng_tensor *add_copy(par *p, par_value *x, const tg_placement *want, ten
         return NULL;
     }
     *c = (par_copy){.at = *want, .local = v, .phase = p->node->phase, .next = x->copies};
-    if (x->gathered) {
+    if (x->weight && x->at.shard) {
         c->scope = p->node->scope;
         c->scope_len = tg_scope_layer(c->scope);
     }
@@ -305,9 +321,10 @@ static teng_tensor *make_split(par *p, const teng_tensor *global, const tg_place
     return par_emit(p, maker, in, out, local, &made) == TENG_OK ? made->out[0] : NULL;
 }
 
-/* Axes along which want splits what is whole. */
+/* Whether want splits along axes what is whole, and nothing else. */
 static bool only_splits(par *p, const teng_tensor *global, const tg_placement *at, const tg_placement *want)
 {
+    if (at->shard || want->shard) return false;
     for (int a = 0; a < TG_AXES; a++) {
         if (!(p->split_axes >> a & 1u) || at->on[a] == want->on[a]) continue;
         if (at->on[a] != TENG_REPLICATED || !par_makes_split(p, global, (tg_axis)a, want->on[a]))
@@ -320,6 +337,11 @@ static bool only_splits(par *p, const teng_tensor *global, const tg_placement *a
 static teng_tensor *open_up(par *p, const teng_tensor *global, teng_tensor *v, tg_placement *at,
                             const tg_placement *want)
 {
+    if (at->shard) {
+        const tg_axis_set shard = at->shard;
+        at->shard = 0;
+        v = gather_runs(p, global, v, 0, at, shard);
+    }
     for (int k = TG_AXES; k-- > 0 && v;) {
         const tg_axis a = tg_mesh_nesting[k];
         if (!(p->split_axes >> a & 1u) || at->on[a] < 0) continue;
@@ -331,7 +353,7 @@ static teng_tensor *open_up(par *p, const teng_tensor *global, teng_tensor *v, t
     return v;
 }
 
-/* Slices where want splits, outermost first. */
+/* Slices where want splits, outermost first, and at last the shard. */
 static teng_tensor *close_down(par *p, teng_tensor *v, tg_placement *at, const tg_placement *want)
 {
     for (int k = 0; k < TG_AXES && v; k++) {
@@ -352,6 +374,12 @@ static teng_tensor *close_down(par *p, teng_tensor *v, tg_placement *at, const t
         v = slice(p, v, want, a);
         at->on[a] = want->on[a];
         at->groups = a == TG_AXIS_TENSOR ? want->groups : at->groups;
+    }
+    if (v && want->shard) {
+        int64_t begin, size;
+        par_shard_rows(p, want->shard, v->desc.dims[0], &begin, &size);
+        v = cut(p, v, 0, begin, size);
+        at->shard = want->shard;
     }
     return v;
 }

@@ -23,6 +23,11 @@ void tg_placement_print(const tg_mesh *mesh, const tg_placement *placement, tg_s
             tg_strbuf_printf(out, "/%d", placement->groups);
         any = true;
     }
+    if (placement->shard) {
+        char axes[TG_AXES_TEXT];
+        tg_strbuf_printf(out, "%s%s:S0", any ? " " : "", tg_axes_text(axes, sizeof axes, placement->shard));
+        any = true;
+    }
     if (!any) tg_strbuf_puts(out, "replicated");
 }
 

@@ -35,7 +35,7 @@ static teng_status gather_param(tg_step *s, const tg_param_info *param)
         memcpy(to->data, from->data, tg_desc_bytes(&param->desc));
         return TENG_OK;
     }
-    tg_group *group = tg_comm_along(tg_comm_current(), 1u << TG_AXIS_DATA);
+    tg_group *group = tg_comm_along(tg_comm_current(), at->placement.shard);
     if (!group) return teng_error_status();
     int64_t *counts = tg_alloc(sizeof *counts * (size_t)tg_group_size(group));
     if (!counts) return TENG_MEMORY;
