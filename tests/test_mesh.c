@@ -37,6 +37,8 @@ static void ranks_and_groups(void **state)
             assert_int_equal(tg_mesh_rank(&mesh, coord), r);
             const int n = tg_mesh_group(&mesh, r, axes, members, &index);
             assert_int_equal(members[index], r);
+            assert_int_equal(tg_mesh_parts(&mesh, coord, axes, &at), n);
+            assert_int_equal(at, index);
             for (int k = 0; k < n; k++) { /* all members have the same group */
                 assert_int_equal(tg_mesh_group(&mesh, members[k], axes, other, &at), n);
                 assert_int_equal(at, k);
@@ -52,6 +54,15 @@ static void ranks_and_groups(void **state)
     assert_int_equal(coord[TG_AXIS_TENSOR], 1);
     tg_mesh_coords(&mesh, 4, coord);
     assert_int_equal(coord[TG_AXIS_PIPELINE], 1);
+}
+
+/* Axes that do not split are now and then shards together, unless dimension 0 has groups. */
+static tg_axis_set draw_shard(const tg_mesh *mesh, const tg_placement *p)
+{
+    tg_axis_set shard = 0;
+    for (int a = TG_AXIS_DATA; a < TG_AXES; a++)
+        if (p->on[a] < 0 && mesh->size[a] > 1 && draw(2)) shard |= 1u << a;
+    return p->groups && mesh->size[TG_AXIS_TENSOR] > 1 ? 0 : shard;
 }
 
 /* Every element belongs to one owner, however many ranks hold it. */
@@ -71,6 +82,7 @@ static void boxes_tile(void **state)
             p.on[TG_AXIS_TENSOR] = 0;
             p.on[TG_AXIS_CONTEXT] = TENG_REPLICATED;
         }
+        p.shard = draw_shard(&mesh, &p);
         uint8_t owners[18 * 9] = {0};
         for (int r = 0; r < mesh.ranks; r++) {
             tg_box box;
