@@ -56,13 +56,14 @@ static void ranks_and_groups(void **state)
     assert_int_equal(coord[TG_AXIS_PIPELINE], 1);
 }
 
-/* Axes that do not split are now and then shards together, unless dimension 0 has groups. */
-static tg_axis_set draw_shard(const tg_mesh *mesh, const tg_placement *p)
+/* Axes that do not split cut another dimension than that of the groups together. */
+static void draw_shard(const tg_mesh *mesh, int ndim, tg_placement *p)
 {
-    tg_axis_set shard = 0;
+    const int first = p->groups && mesh->size[TG_AXIS_TENSOR] > 1;
+    if (first >= ndim) return;
+    p->shard_dim = (teng_place)(first + draw(ndim - first));
     for (int a = TG_AXIS_DATA; a < TG_AXES; a++)
-        if (p->on[a] < 0 && mesh->size[a] > 1 && draw(2)) shard |= 1u << a;
-    return p->groups && mesh->size[TG_AXIS_TENSOR] > 1 ? 0 : shard;
+        if (p->on[a] < 0 && mesh->size[a] > 1 && draw(2)) p->shard |= 1u << a;
 }
 
 /* Every element belongs to one owner, however many ranks hold it. */
@@ -82,7 +83,7 @@ static void boxes_tile(void **state)
             p.on[TG_AXIS_TENSOR] = 0;
             p.on[TG_AXIS_CONTEXT] = TENG_REPLICATED;
         }
-        p.shard = draw_shard(&mesh, &p);
+        draw_shard(&mesh, ndim, &p);
         uint8_t owners[18 * 9] = {0};
         for (int r = 0; r < mesh.ranks; r++) {
             tg_box box;

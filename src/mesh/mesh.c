@@ -130,12 +130,12 @@ void tg_mesh_box(const tg_mesh *mesh, int rank, const teng_desc *whole, const tg
         tg_mesh_cut(out->size[d], mesh->size[a], coord[a], &begin, &out->size[d]);
         out->begin[d] += begin;
     }
-    if (placement->shard && whole->ndim > 0) {
+    if (placement->shard) {
         int index;
         int64_t begin;
-        const int parts = tg_mesh_parts(mesh, coord, placement->shard, &index);
-        tg_mesh_cut(out->size[0], parts, index, &begin, &out->size[0]);
-        out->begin[0] += begin;
+        const int d = placement->shard_dim, parts = tg_mesh_parts(mesh, coord, placement->shard, &index);
+        tg_mesh_cut(out->size[d], parts, index, &begin, &out->size[d]);
+        out->begin[d] += begin;
     }
 }
 

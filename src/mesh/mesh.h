@@ -55,9 +55,10 @@ typedef struct tg_placement {
     /* > 1: on the tensor axis each of that many equal groups of the split dimension is split by itself
      * (query, key and value in one weight), and a rank holds its piece of each. 0, 1: one. */
     int8_t groups;
-    /* ZeRO: of what the axes leave, dimension 0 is cut among the ranks of these axes together, innermost; each
-     * is replicated above, and dimension 0 has no groups. 0: none. */
+    /* ZeRO: of what the axes leave, dimension shard_dim is cut among the ranks of these axes together,
+     * innermost; each is replicated above, and the dimension has no groups. 0: none. */
     tg_axis_set shard;
+    teng_place shard_dim;
 } tg_placement;
 extern const tg_axis tg_mesh_nesting[TG_AXES]; /* outermost first */
 

@@ -11,6 +11,7 @@
 #include "base/fail.h"
 #include "op/collective/collective.h"
 #include "op/op_list.h"
+#include "op/piece/piece.h"
 #include "op/slice/slice.h"
 #include "tensor/desc.h"
 
@@ -111,18 +112,19 @@ static tg_pieces_attr pieces(const par *p, tg_axis_set axes, int dim, int64_t to
 }
 
 teng_tensor *par_gather_into(par *p, const teng_tensor *global, teng_tensor *whole, teng_tensor *piece,
-                             tg_axis_set shard)
+                             const tg_placement *split)
 {
-    const tg_pieces_attr attr = pieces(p, shard, 0, whole->desc.dims[0]);
+    const int d = split->shard_dim;
+    const tg_pieces_attr attr = pieces(p, split->shard, d, whole->desc.dims[d]);
     const double bytes = (double)(attr.parts - 1) * (double)tg_desc_bytes(&piece->desc);
     teng_tensor *in[] = {whole, piece};
-    return first(par_record(p, global, par_append(p, &tg_op_gather_into, &attr, 2, in), shard, bytes));
+    return first(par_record(p, global, par_append(p, &tg_op_gather_into, &attr, 2, in), split->shard, bytes));
 }
 
-void par_shard_rows(const par *p, tg_axis_set shard, int64_t n, int64_t *begin, int64_t *size)
+void par_shard_cut(const par *p, const tg_placement *split, int64_t n, int64_t *begin, int64_t *size)
 {
     int index;
-    const int parts = tg_mesh_parts(&p->o->mesh, p->coord, shard, &index);
+    const int parts = tg_mesh_parts(&p->o->mesh, p->coord, split->shard, &index);
     tg_mesh_cut(n, parts, index, begin, size);
 }
 
@@ -140,6 +142,14 @@ static teng_tensor *join(par *p, teng_tensor **v, int n, int dim)
     for (int i = 0; i < n; i++)
         if (!v[i]) return NULL;
     return n == 1 ? v[0] : first(par_append(p, &tg_op_concat, &attr, n, v));
+}
+
+teng_tensor *par_shard_of(par *p, teng_tensor *v, const tg_placement *split, bool in_place)
+{
+    tg_piece_attr rows;
+    par_shard_cut(p, split, v->desc.dims[split->shard_dim], &rows.begin, &rows.size);
+    return in_place && split->shard_dim == 0 ? first(par_append(p, &tg_op_piece, &rows, 1, &v))
+                                             : cut(p, v, split->shard_dim, rows.begin, rows.size);
 }
 
 /* Pieces of equal size, put in another order: order[i] is which one comes i-th. */
@@ -257,8 +267,9 @@ static teng_status settle_sums(par *p, teng_tensor *global, const tg_placement *
     }
     if (want->shard && !at.shard && (sum & want->shard) == want->shard) {
         if (narrow && !(v = cast_to(p, v, TENG_BF16))) return teng_error_status();
-        if (!(v = scatter_runs(p, global, v, 0, want->shard))) return teng_error_status();
+        if (!(v = scatter_runs(p, global, v, want->shard_dim, want->shard))) return teng_error_status();
         at.shard = want->shard;
+        at.shard_dim = want->shard_dim;
         for (int a = 0; a < TG_AXES; a++)
             if (at.shard >> a & 1u) at.on[a] = TENG_REPLICATED;
         sum &= ~at.shard;
@@ -340,7 +351,7 @@ static teng_tensor *open_up(par *p, const teng_tensor *global, teng_tensor *v, t
     if (at->shard) {
         const tg_axis_set shard = at->shard;
         at->shard = 0;
-        v = gather_runs(p, global, v, 0, at, shard);
+        v = gather_runs(p, global, v, at->shard_dim, at, shard);
     }
     for (int k = TG_AXES; k-- > 0 && v;) {
         const tg_axis a = tg_mesh_nesting[k];
@@ -376,10 +387,9 @@ static teng_tensor *close_down(par *p, teng_tensor *v, tg_placement *at, const t
         at->groups = a == TG_AXIS_TENSOR ? want->groups : at->groups;
     }
     if (v && want->shard) {
-        int64_t begin, size;
-        par_shard_rows(p, want->shard, v->desc.dims[0], &begin, &size);
-        v = cut(p, v, 0, begin, size);
+        v = par_shard_of(p, v, want, false);
         at->shard = want->shard;
+        at->shard_dim = want->shard_dim;
     }
     return v;
 }

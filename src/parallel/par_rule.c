@@ -264,8 +264,8 @@ static void shrink(const par *p, teng_desc *d, const tg_placement *at, tg_axis a
 
 static void shrink_shard(const par *p, teng_desc *d, const tg_placement *at)
 {
-    int64_t begin;
-    if (at->shard) par_shard_rows(p, at->shard, d->dims[0], &begin, &d->dims[0]);
+    int64_t begin, *size = &d->dims[at->shard_dim];
+    if (at->shard) par_shard_cut(p, at, *size, &begin, size);
 }
 
 /* The place whose shape it has. */

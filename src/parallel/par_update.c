@@ -1,7 +1,7 @@
 /*
  * Gradients and the update. A gradient is summed over the ranks as soon as it is complete, or, with several
  * micro-batches and ZeRO below 2, after the last. With ZeRO each of the ranks that hold a parameter in common
- * gets a shard of dimension 0 of the sum. The optimizer runs on that shard of parameter and states; then the
+ * gets a shard of the sum. The optimizer runs on that shard of parameter and states; then the
  * whole parameter is put together in its own buffer, unless ZeRO 3 keeps only the shard.
  */
 #include "parallel/parallel_impl.h"
@@ -9,17 +9,42 @@
 #include "base/fail.h"
 #include "op/collective/collective.h"
 #include "op/op_list.h"
-#include "op/piece/piece.h"
 #include "tensor/desc.h"
 
-/* The axes along which a parameter is replicated are those along which its gradient is a sum. Where a dimension
- * of groups is dimension 0, shards of it would not be runs: a bias of that kind stays whole. */
+/* The dimension that is cut among so many ranks: the first whose longest piece is at most a quarter longer than an
+ * even one, as dimension 0 mostly is (experts are few), else that with the shortest; -1: none. The same on all
+ * ranks. A dimension of groups is left out, since a piece of it would not be one of each: a bias of that kind stays
+ * whole. */
+static teng_place shard_dim(const par *p, const tg_placement *at, const teng_desc *whole, int parts)
+{
+    const int tensor = p->o->mesh.size[TG_AXIS_TENSOR];
+    teng_place best = -1;
+    double least = 0;
+    for (int d = 0; d < whole->ndim; d++) {
+        int64_t n = whole->dims[d];
+        for (int a = 0; a < TG_AXES; a++)
+            if (at->on[a] == d) n /= p->o->mesh.size[a];
+        if (n == 0 || (at->groups > 1 && tensor > 1 && at->on[TG_AXIS_TENSOR] == d)) continue;
+        const double longest = (double)((n + parts - 1) / parts * parts) / (double)n;
+        if (best >= 0 && longest >= least) continue;
+        best = (teng_place)d;
+        least = longest;
+        if (longest <= 1.25) break;
+    }
+    return best;
+}
+
+/* The axes along which a parameter is replicated are those along which its gradient is a sum. */
 tg_placement par_state_placement(par *p, const tg_placement *param, const teng_desc *whole)
 {
     tg_placement at = *param;
-    const bool groups = at.groups > 1 && at.on[TG_AXIS_TENSOR] == 0 && p->o->mesh.size[TG_AXIS_TENSOR] > 1;
-    for (int a = 0; a < TG_AXES && whole->ndim > 0 && !groups; a++)
-        if (p->shard_axes >> a & 1u && at.on[a] == TENG_REPLICATED) at.shard |= 1u << a;
+    tg_axis_set shard = 0;
+    for (int a = 0; a < TG_AXES; a++)
+        if (p->shard_axes >> a & 1u && at.on[a] == TENG_REPLICATED) shard |= 1u << a;
+    const int dim = shard ? shard_dim(p, &at, whole, tg_mesh_parts(&p->o->mesh, p->coord, shard, NULL)) : -1;
+    if (dim < 0) return at;
+    at.shard = shard;
+    at.shard_dim = (teng_place)dim;
     return at;
 }
 
@@ -175,15 +200,6 @@ static bool goes_along(const teng_op_spec *op, int operand)
     return updated || operand == 1;
 }
 
-/* The rank's shard of what it holds of a parameter, in its buffer. */
-static teng_tensor *piece_of(par *p, teng_tensor *whole, tg_axis_set shard)
-{
-    tg_piece_attr attr;
-    par_shard_rows(p, shard, whole->desc.dims[0], &attr.begin, &attr.size);
-    const tg_node *node = par_append(p, &tg_op_piece, &attr, 1, &whole);
-    return node ? node->out[0] : NULL;
-}
-
 static teng_status optimize(par *p, const tg_node *node)
 {
     enum { MOST = 16 };
@@ -200,7 +216,7 @@ static teng_status optimize(par *p, const tg_node *node)
         teng_tensor *v = node->in[i];
         in[i] = goes_along(node->op, i) ? split : whole;
         if (v->kind == TG_VALUE_STATE && !par_of(p, v)->local) TG_TRY(par_create(p, v, &in[i]));
-        local[i] = i == 0 && pieces ? piece_of(p, par_of(p, v)->local, split.shard) : par_get(p, v, &in[i]);
+        local[i] = i == 0 && pieces ? par_shard_of(p, par_of(p, v)->local, &split, true) : par_get(p, v, &in[i]);
         if (!local[i]) return teng_error_status();
     }
     for (int o = 0; o < node->n_out; o++)
@@ -210,7 +226,7 @@ static teng_status optimize(par *p, const tg_node *node)
     for (int o = 0; o < node->n_out; o++) {
         teng_tensor *v = n->out[o];
         const bool put_together = pieces && node->op->updates[o] == 1;
-        if (put_together) v = par_gather_into(p, param, par_of(p, param)->local, v, split.shard);
+        if (put_together) v = par_gather_into(p, param, par_of(p, param)->local, v, &split);
         if (!v) return teng_error_status();
         made(p, node->out[o], v, put_together ? &at : &out[o]);
     }

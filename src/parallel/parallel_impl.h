@@ -77,9 +77,12 @@ teng_status par_settle(par *p, teng_tensor *global, const tg_placement *want);
 teng_tensor *par_all_reduce(par *p, const teng_tensor *global, teng_tensor *v, tg_axis_set axes);
 /* The ranks' shards of a parameter put together in its buffer. */
 teng_tensor *par_gather_into(par *p, const teng_tensor *global, teng_tensor *whole, teng_tensor *piece,
-                             tg_axis_set shard);
-/* This rank's shard of n rows. */
-void par_shard_rows(const par *p, tg_axis_set shard, int64_t n, int64_t *begin, int64_t *size);
+                             const tg_placement *split);
+/* Which of n indices of dimension shard_dim are this rank's. */
+void par_shard_cut(const par *p, const tg_placement *split, int64_t n, int64_t *begin, int64_t *size);
+/* The rank's shard of v: in v's own bytes where it is one run of them (dimension 0) and in_place is asked for, else a
+ * copy. */
+teng_tensor *par_shard_of(par *p, teng_tensor *v, const tg_placement *split, bool in_place);
 /* The part of the value's bytes that the rank holds. */
 double par_share(const par *p, const par_value *x);
 /* Bytes that a rank sends (ring) when a value of so many bytes, whole along the axes, is reduced or gathered.

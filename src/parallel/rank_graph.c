@@ -15,7 +15,7 @@ bool par_same(const par *p, const tg_placement *a, const tg_placement *b)
 {
     for (int k = 0; k < TG_AXES; k++)
         if (p->split_axes >> k & 1u && a->on[k] != b->on[k]) return false;
-    if (a->shard != b->shard) return false;
+    if (a->shard != b->shard || (a->shard && a->shard_dim != b->shard_dim)) return false;
     const teng_place d = a->on[TG_AXIS_TENSOR];
     return !(p->split_axes >> TG_AXIS_TENSOR & 1u) || d < 0 ||
            (a->groups > 1 ? a->groups : 1) == (b->groups > 1 ? b->groups : 1);
@@ -245,7 +245,11 @@ static teng_status general(par *p, const tg_node *node)
     tg_placement *in = tg_alloc(sizeof *in * (size_t)(node->n_in + 1)), out[TENG_MAX_OUT];
     teng_tensor **local = tg_alloc(sizeof(teng_tensor *) * (size_t)(node->n_in + 1));
     teng_status status = in && local ? par_choose(p, node, in, out) : TENG_MEMORY;
-    if (status == TENG_OK && is_cast_weight(p, node)) in[0].shard = out[0].shard = par_of(p, node->in[0])->at.shard;
+    if (status == TENG_OK && is_cast_weight(p, node)) {
+        const tg_placement *at = &par_of(p, node->in[0])->at;
+        in[0].shard = out[0].shard = at->shard;
+        in[0].shard_dim = out[0].shard_dim = at->shard_dim;
+    }
     for (int i = 0; i < node->n_in && status == TENG_OK; i++)
         if (!(local[i] = par_get(p, node->in[i], &in[i]))) status = teng_error_status();
     tg_node *made = NULL;
