@@ -63,7 +63,10 @@ if(TENG_MPI_LIBRARY)
     "4 parallel.expert=4 parallel.zero=3" "4 parallel.expert=2 parallel.context=2 parallel.zero=1"
     "4 parallel.expert=2 parallel.context=2 parallel.zero=3 train.micro_batches=2" "8 parallel.data=8 parallel.zero=3"
     "4 parallel.expert=2 parallel.tensor=2 parallel.zero=3" "4 parallel.expert=2 parallel.pipeline=2 parallel.zero=2"
-    "8 parallel.expert=2 parallel.data=4 parallel.zero=1 parallel.shard_group=2" "8 parallel.data=8 parallel.zero=3 context.mode=pynative")
+    "8 parallel.expert=2 parallel.data=4 parallel.zero=1 parallel.shard_group=2")
+  # Keys and values of four rows, which eight ranks share out by columns.
+  tg_ranks_test(ranks_many_zero_heads FAMILY qwen3 ALL "model.head_dim=4 model.num_key_value_heads=1" LABELS slow CASES
+    "8 parallel.data=8 parallel.zero=3 context.mode=pynative" "8 parallel.data=4 parallel.context=2 parallel.zero=1")
   tg_ranks_test(ranks_many_sgd FAMILY llama ALL "optimizer.name=sgd optimizer.nesterov=true" LABELS slow CASES
     "4 parallel.data=4 parallel.zero=2" "2 parallel.data=2 parallel.zero=3 context.mode=pynative")
   # Rows with few labels: ranks and micro-batches count for what they have.

@@ -24,6 +24,8 @@ const char *tg_axis_name(tg_axis axis); /* "pipeline", "data", … */
 typedef uint32_t tg_axis_set;           /* bits 1 << axis */
 /* The axes of parallel.data: ranks with the same parameters in their graphs and rows of their own. */
 #define TG_DATA_AXES (1u << TG_AXIS_REPLICA | 1u << TG_AXIS_DATA)
+/* Those whose ranks may hold the same parameters, among which ZeRO splits them. */
+#define TG_SHARD_AXES (1u << TG_AXIS_DATA | 1u << TG_AXIS_EXPERT | 1u << TG_AXIS_CONTEXT)
 #define TG_AXES_TEXT 64
 /* "data+tensor" into buf; returns buf. */
 char *tg_axes_text(char *buf, size_t size, tg_axis_set axes);

@@ -382,8 +382,7 @@ teng_status tg_parallel_apply(tg_graph *global, const tg_parallel_options *optio
         tg_mesh_coords(&options->mesh, options->rank, p.coord);
         for (int a = 0; a < TG_AXES; a++)
             if (a != TG_AXIS_PIPELINE && options->mesh.size[a] > 1) p.split_axes |= 1u << a;
-        if (options->zero)
-            p.shard_axes = p.split_axes & (1u << TG_AXIS_DATA | 1u << TG_AXIS_EXPERT | 1u << TG_AXIS_CONTEXT);
+        if (options->zero) p.shard_axes = p.split_axes & TG_SHARD_AXES;
         status = p.split_axes ? apply(&p) : as_it_is(&p);
         if (status == TENG_OK && options->fusion) status = par_fuse(p.g, options->fusion, made);
     }
