@@ -67,9 +67,9 @@ static void want(const char *what, int n, double bytes, double formula)
         fail_msg("%s %d: %.1f bytes, its formula says %.1f", what, n, bytes, formula);
 }
 
-/* Gradients reduced: 2 shares; or scattered, and the updated parameters gathered: 1 and 1. With ZeRO 3 scattered, and
- * parameters gathered in both passes, but for what backward does not read: the embedding, and the head, whose
- * gradients are made forward. */
+/* Gradients reduced: 2 shares; or scattered, and the updated parameters gathered: 1 and 1. With ZeRO 3
+ * scattered, and parameters gathered in both passes, but for what backward does not read: the embedding, and
+ * the head, whose gradients are made forward. */
 static double of_params(double params, int zero)
 {
     return zero < 3 ? 2 * params : 3 * params - 4 * 2 * V * C;
@@ -242,12 +242,13 @@ static void memory_of_zero(void **state)
         }
 }
 
-/* Ranks that hold a parameter in common have equal shares of it, on whichever axes they are: experts, of whom there
- * are fewer than ranks, too. */
+/* Ranks that hold a parameter in common have equal shares of it, on whichever axes they are: experts, of whom
+ * there are fewer than ranks, too. */
 static void memory_of_axes(void **state)
 {
     (void)state;
-    static const int meshes[][3] = {{1, 1, 2}, {1, 2, 1}, {1, 2, 2}, {2, 1, 4}, {3, 2, 2}, {12, 1, 1}, {3, 4, 1}};
+    static const int meshes[][3] = {{1, 1, 2}, {1, 2, 1},  {1, 2, 2}, {2, 1, 4},
+                                    {3, 2, 2}, {12, 1, 1}, {3, 4, 1}};
     for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++)
         for (int zero = 0; zero <= 3; zero++) {
             par_case c = {.config = mixtral, .zero = zero, .micro_batches = 2};
@@ -259,11 +260,13 @@ static void memory_of_axes(void **state)
                 tg_parallel *made = plan(c, r);
                 const double p = held(made, r, TG_VALUE_PARAM), s = held(made, r, TG_VALUE_STATE);
                 const double p_even = zero == 3 ? one / n : held_by_one,
-                             s_even = (zero >= 2 ? one / n : held_by_one) + 2 * (zero >= 1 ? one / n : held_by_one);
+                             s_even = (zero >= 2 ? one / n : held_by_one) +
+                                      2 * (zero >= 1 ? one / n : held_by_one);
                 /* A piece may be a quarter longer than an even one; 32 of 12 are an eighth. */
                 const double more = zero ? 0.125 * one / n : 0;
                 if (fabs(p - p_even) > more || fabs(s - s_even) > 3 * more)
-                    fail_msg("data %d, expert %d, of %d ranks, zero %d: rank %d holds %g parameters, %g states; even are "
+                    fail_msg("data %d, expert %d, of %d ranks, zero %d: rank %d holds %g parameters, %g "
+                             "states; even are "
                              "%g, %g",
                              data, ep, n, zero, r, p, s, p_even, s_even);
                 params += p;

@@ -114,7 +114,8 @@ static void zero_of_any_axes(void **state)
                           .sequence = meshes[i].sequence,
                           .micro_batches = 1 + level % 2};
             memcpy(c.size, meshes[i].size, sizeof c.size);
-            every(meshes[i].name, c, c.size[TG_AXIS_EXPERT] > 1 ? DENSE - 1 : DENSE); /* mixtral is the last */
+            every(meshes[i].name, c,
+                  c.size[TG_AXIS_EXPERT] > 1 ? DENSE - 1 : DENSE); /* mixtral is the last */
         }
 }
 
@@ -155,8 +156,9 @@ static void context_ranks(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(data_ranks),      cmocka_unit_test(zero),
-                                       cmocka_unit_test(shard_groups),    cmocka_unit_test(zero_of_any_axes), cmocka_unit_test(tensor_ranks),
-                                       cmocka_unit_test(tensor_and_data), cmocka_unit_test(context_ranks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(data_ranks),   cmocka_unit_test(zero),
+                                       cmocka_unit_test(shard_groups), cmocka_unit_test(zero_of_any_axes),
+                                       cmocka_unit_test(tensor_ranks), cmocka_unit_test(tensor_and_data),
+                                       cmocka_unit_test(context_ranks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

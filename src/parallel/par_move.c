@@ -243,47 +243,84 @@ static teng_tensor *reduce_scatter(par *p, const teng_tensor *global, teng_tenso
 
 /* ---- sums ---- */
 
-/* Sums what is partial and must not be, for good; gradients travel in reduce_dtype. */
+/* A value on its way from partial to what is wanted. */
+typedef struct summing {
+    const teng_tensor *global;
+    teng_tensor *v;
+    tg_placement at;
+    bool narrow; /* gradients travel in reduce_dtype */
+} summing;
+
+/* Before a collective; false and an error. */
+static bool travels(par *p, summing *s)
+{
+    if (s->narrow) s->v = cast_to(p, s->v, TENG_BF16);
+    return s->v != NULL;
+}
+
+/* To the pieces of an axis that want splits along. */
+static teng_status scatter_axes(par *p, summing *s, const tg_placement *want)
+{
+    for (int a = 0; a < TG_AXES; a++) {
+        if (!(p->split_axes >> a & 1u) || s->at.on[a] != TENG_PARTIAL || want->on[a] < 0) continue;
+        if (!travels(p, s)) return teng_error_status();
+        s->at.on[a] = want->on[a];
+        s->at.groups = a == TG_AXIS_TENSOR ? want->groups : s->at.groups;
+        if (!(s->v = reduce_scatter(p, s->global, s->v, want, (tg_axis)a))) return teng_error_status();
+    }
+    return TENG_OK;
+}
+
+/* Partial axes that want has whole. */
+static tg_axis_set to_sum(const par *p, const tg_placement *at, const tg_placement *want)
+{
+    tg_axis_set sum = 0;
+    for (int a = 0; a < TG_AXES; a++)
+        if (p->split_axes >> a & 1u && at->on[a] == TENG_PARTIAL && want->on[a] == TENG_REPLICATED)
+            sum |= 1u << a;
+    return sum;
+}
+
+static void now_whole(tg_placement *at, tg_axis_set axes)
+{
+    for (int a = 0; a < TG_AXES; a++)
+        if (axes >> a & 1u) at->on[a] = TENG_REPLICATED;
+}
+
+/* To the shard that want has, where the value is a sum over all of its ranks. */
+static teng_status scatter_shard(par *p, summing *s, const tg_placement *want)
+{
+    const tg_axis_set shard = want->shard;
+    if (!shard || s->at.shard || (to_sum(p, &s->at, want) & shard) != shard) return TENG_OK;
+    if (!travels(p, s)) return teng_error_status();
+    now_whole(&s->at, shard);
+    s->at.shard = shard;
+    s->at.shard_dim = want->shard_dim;
+    s->v = scatter_runs(p, s->global, s->v, want->shard_dim, shard);
+    return s->v ? TENG_OK : teng_error_status();
+}
+
+/* Sums what is partial and must not be, for good: first what makes it smaller. */
 static teng_status settle_sums(par *p, teng_tensor *global, const tg_placement *want)
 {
     par_value *x = par_of(p, global);
-    tg_axis_set sum = 0;
-    tg_placement at = x->at;
-    for (int a = 0; a < TG_AXES; a++)
-        if (p->split_axes >> a & 1u && at.on[a] == TENG_PARTIAL && want->on[a] == TENG_REPLICATED)
-            sum |= 1u << a;
-    const bool narrow =
-        p->values.data[global->id].gradient && x->whole.ndim > 0 && p->o->reduce_dtype == TENG_BF16;
     const teng_dtype dtype = x->local->desc.dtype;
-    teng_tensor *v = x->local;
-    bool cast = false;
-    for (int a = 0; a < TG_AXES; a++) {
-        if (!(p->split_axes >> a & 1u) || at.on[a] != TENG_PARTIAL || want->on[a] < 0) continue;
-        if (narrow && !cast && !(v = cast_to(p, v, TENG_BF16))) return teng_error_status();
-        cast = narrow;
-        at.on[a] = want->on[a];
-        at.groups = a == TG_AXIS_TENSOR ? want->groups : at.groups;
-        if (!(v = reduce_scatter(p, global, v, want, (tg_axis)a))) return teng_error_status();
-    }
-    if (want->shard && !at.shard && (sum & want->shard) == want->shard) {
-        if (narrow && !(v = cast_to(p, v, TENG_BF16))) return teng_error_status();
-        if (!(v = scatter_runs(p, global, v, want->shard_dim, want->shard))) return teng_error_status();
-        at.shard = want->shard;
-        at.shard_dim = want->shard_dim;
-        for (int a = 0; a < TG_AXES; a++)
-            if (at.shard >> a & 1u) at.on[a] = TENG_REPLICATED;
-        sum &= ~at.shard;
-    }
+    summing s = {.global = global,
+                 .v = x->local,
+                 .at = x->at,
+                 .narrow = p->values.data[global->id].gradient && x->whole.ndim > 0 &&
+                           p->o->reduce_dtype == TENG_BF16};
+    TG_TRY(scatter_axes(p, &s, want));
+    TG_TRY(scatter_shard(p, &s, want));
+    const tg_axis_set sum = to_sum(p, &s.at, want);
     if (sum) {
-        if (narrow && !(v = cast_to(p, v, TENG_BF16))) return teng_error_status();
-        if (!(v = par_all_reduce(p, global, v, sum))) return teng_error_status();
-        for (int a = 0; a < TG_AXES; a++)
-            if (sum >> a & 1u) at.on[a] = TENG_REPLICATED;
+        if (!travels(p, &s) || !(s.v = par_all_reduce(p, global, s.v, sum))) return teng_error_status();
+        now_whole(&s.at, sum);
     }
-    if (!(v = cast_to(p, v, dtype))) return teng_error_status();
+    if (!(s.v = cast_to(p, s.v, dtype))) return teng_error_status();
     x = par_of(p, global);
-    x->local = v;
-    x->at = at;
+    x->local = s.v;
+    x->at = s.at;
     return TENG_OK;
 }
 

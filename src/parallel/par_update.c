@@ -11,10 +11,10 @@
 #include "op/op_list.h"
 #include "tensor/desc.h"
 
-/* The dimension that is cut among so many ranks: the first whose longest piece is at most a quarter longer than an
- * even one, as dimension 0 mostly is (experts are few), else that with the shortest; -1: none. The same on all
- * ranks. A dimension of groups is left out, since a piece of it would not be one of each: a bias of that kind stays
- * whole. */
+/* The dimension that is cut among so many ranks: the first whose longest piece is at most a quarter longer
+ * than an even one, as dimension 0 mostly is (experts are few), else that with the shortest; -1: none. The
+ * same on all ranks. A dimension of groups is left out, since a piece of it would not be one of each: a bias
+ * of that kind stays whole. */
 static teng_place shard_dim(const par *p, const tg_placement *at, const teng_desc *whole, int parts)
 {
     const int tensor = p->o->mesh.size[TG_AXIS_TENSOR];
@@ -216,7 +216,8 @@ static teng_status optimize(par *p, const tg_node *node)
         teng_tensor *v = node->in[i];
         in[i] = goes_along(node->op, i) ? split : whole;
         if (v->kind == TG_VALUE_STATE && !par_of(p, v)->local) TG_TRY(par_create(p, v, &in[i]));
-        local[i] = i == 0 && pieces ? par_shard_of(p, par_of(p, v)->local, &split, true) : par_get(p, v, &in[i]);
+        local[i] =
+            i == 0 && pieces ? par_shard_of(p, par_of(p, v)->local, &split, true) : par_get(p, v, &in[i]);
         if (!local[i]) return teng_error_status();
     }
     for (int o = 0; o < node->n_out; o++)

@@ -80,8 +80,8 @@ teng_tensor *par_gather_into(par *p, const teng_tensor *global, teng_tensor *who
                              const tg_placement *split);
 /* Which of n indices of dimension shard_dim are this rank's. */
 void par_shard_cut(const par *p, const tg_placement *split, int64_t n, int64_t *begin, int64_t *size);
-/* The rank's shard of v: in v's own bytes where it is one run of them (dimension 0) and in_place is asked for, else a
- * copy. */
+/* The rank's shard of v: in v's own bytes where it is one run of them (dimension 0) and in_place is asked
+ * for, else a copy. */
 teng_tensor *par_shard_of(par *p, teng_tensor *v, const tg_placement *split, bool in_place);
 /* The part of the value's bytes that the rank holds. */
 double par_share(const par *p, const par_value *x);

@@ -48,8 +48,7 @@ static teng_status gather_param(tg_step *s, const tg_param_info *param)
         tg_mesh_box(&s->split.mesh, r, &at->whole, &at->placement, &boxes[r]);
         counts[r] = tg_box_numel(&boxes[r]);
     }
-    if (status == TENG_OK)
-        status = tg_comm_all_gather(group, param->desc.dtype, from->data, shards, counts);
+    if (status == TENG_OK) status = tg_comm_all_gather(group, param->desc.dtype, from->data, shards, counts);
     const char *next = shards;
     for (int r = 0; r < n && !runs && status == TENG_OK; r++) {
         tg_box_copy(size, &boxes[r], next, &whole, to->data);
