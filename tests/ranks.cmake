@@ -20,8 +20,10 @@ if(TENG_MPI_LIBRARY)
     "2 parallel.data=2 parallel.zero=3 parallel.checksum_every=5" "4 parallel.data=4 parallel.zero=2 train.micro_batches=2")
   tg_ranks_test(ranks_tensor FAMILY llama LABELS fast CASES
     "2 parallel.tensor=2 parallel.check=true" "4 parallel.data=2 parallel.tensor=2 parallel.sequence=true parallel.zero=1")
-  tg_ranks_test(ranks_expert FAMILY mixtral LABELS fast CASES "4 parallel.expert=2 parallel.data=2")
-  tg_ranks_test(ranks_stages FAMILY llama LABELS fast CASES "4 parallel.context=2 parallel.pipeline=2 train.micro_batches=2")
+  tg_ranks_test(ranks_expert FAMILY mixtral LABELS fast CASES
+    "2 parallel.expert=2 parallel.zero=3" "4 parallel.expert=2 parallel.context=2 parallel.zero=2 train.micro_batches=2")
+  tg_ranks_test(ranks_stages FAMILY llama LABELS fast CASES
+    "4 parallel.context=2 parallel.pipeline=2 parallel.zero=3 train.micro_batches=2")
   tg_ranks_test(ranks_pynative FAMILY llama LABELS fast CASES
     "2 parallel.data=2 context.mode=pynative" "2 parallel.data=2 parallel.zero=3 context.mode=pynative train.micro_batches=2")
   tg_ranks_test(ranks_many_data FAMILY llama LABELS slow CASES
@@ -47,6 +49,24 @@ if(TENG_MPI_LIBRARY)
     "2 parallel.context=2" "4 parallel.context=4" "4 parallel.context=2 parallel.data=2 parallel.zero=3"
     "4 parallel.context=2 parallel.tensor=2 parallel.sequence=true" "4 parallel.context=2 parallel.pipeline=2 train.micro_batches=4"
     "8 parallel.data=2 parallel.tensor=2 parallel.sequence=true parallel.context=2 parallel.zero=1")
+  # Parameters are shared out among whoever holds the same of them.
+  tg_ranks_test(ranks_many_zero FAMILY llama LABELS slow CASES
+    "2 parallel.context=2 parallel.zero=1" "2 parallel.context=2 parallel.zero=2 train.micro_batches=2"
+    "2 parallel.context=2 parallel.zero=3 train.micro_batches=2" "4 parallel.context=4 parallel.zero=3 memory.recompute=full"
+    "4 parallel.context=2 parallel.tensor=2 parallel.zero=3" "4 parallel.context=2 parallel.data=2 parallel.zero=1"
+    "8 parallel.data=4 parallel.context=2 parallel.zero=3 parallel.shard_group=2" "2 parallel.tensor=2 parallel.zero=3"
+    "8 parallel.pipeline=2 parallel.context=2 parallel.data=2 parallel.zero=2 parallel.schedule=zero_bubble train.micro_batches=4"
+    "4 parallel.pipeline=2 parallel.context=2 parallel.zero=3 parallel.schedule=interleaved parallel.chunks=2 train.micro_batches=2"
+    "2 parallel.context=2 parallel.zero=2 parallel.reduce_dtype=bf16")
+  tg_ranks_test(ranks_many_zero_experts FAMILY mixtral LABELS slow CASES
+    "2 parallel.expert=2 parallel.zero=1" "2 parallel.expert=2 parallel.zero=2 train.micro_batches=2"
+    "4 parallel.expert=4 parallel.zero=3" "4 parallel.expert=2 parallel.context=2 parallel.zero=1"
+    "4 parallel.expert=2 parallel.context=2 parallel.zero=3 train.micro_batches=2" "8 parallel.data=8 parallel.zero=3"
+    "4 parallel.expert=2 parallel.tensor=2 parallel.zero=3" "4 parallel.expert=2 parallel.pipeline=2 parallel.zero=2"
+    "8 parallel.expert=2 parallel.data=4 parallel.zero=1 parallel.shard_group=2")
+  # Keys and values of four rows, which eight ranks share out by columns.
+  tg_ranks_test(ranks_many_zero_heads FAMILY qwen3 ALL "model.head_dim=4 model.num_key_value_heads=1" LABELS slow CASES
+    "8 parallel.data=8 parallel.zero=3 context.mode=pynative" "8 parallel.data=4 parallel.context=2 parallel.zero=1")
   tg_ranks_test(ranks_many_sgd FAMILY llama ALL "optimizer.name=sgd optimizer.nesterov=true" LABELS slow CASES
     "4 parallel.data=4 parallel.zero=2" "2 parallel.data=2 parallel.zero=3 context.mode=pynative")
   # Rows with few labels: ranks and micro-batches count for what they have.

@@ -128,7 +128,8 @@ def draw_layout(rng, ranks, family, model, common):
         left //= 2
     for axis, n in size.items():
         keys["parallel." + axis] = n
-    if size["data"] > 1 and rng.random() < 0.65:
+    shared = size["data"] > 1 or size["context"] > 1 or size["expert"] > 1
+    if rng.random() < (0.65 if shared else 0.05):
         keys["parallel.zero"] = rng.choice([1, 2, 3, 3])
         if size["data"] > 2 and rng.random() < 0.5:
             keys["parallel.shard_group"] = 2

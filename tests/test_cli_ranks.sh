@@ -69,6 +69,9 @@ out 'ranks    4: data 2 x tensor 2; ZeRO 1 (the last axis counts fastest)'
 [ "$(grep -c 'rank [0-3] of 4 on .* (process [0-9]*): cores .*; data [01], tensor [01]$' "$scratch/out")" = 4 ] ||
     die "the banner does not name all ranks: $(cat "$scratch/out")"
 grep -q 'rank 2 of 4 .*; data 1, tensor 0$' "$scratch/out" || die "rank 2 stands elsewhere: $(cat "$scratch/out")"
+run 0 launch -n 2 train "$source/configs/llama-tiny.yaml" data.files="[$source/docs/design.md]" run.dir="$scratch/nobody" \
+    train.steps=1 data.val_fraction=0 train.eval_every=0 parallel.tensor=2 parallel.zero=2
+out 'tensor 2; ZeRO 2, with nothing to share out (the last axis counts fastest)'
 # Every pair of eight ranks.
 run 0 launch -n 8 doctor ranks --json
 out 'rank 7 of 8 on '

@@ -146,19 +146,22 @@ static void many(void **state)
 static void into(void **state)
 {
     (void)state;
-    int64_t begin, size;
-    tg_mesh_cut(7, ranks, rank, &begin, &size);
-    const teng_desc in[] = {tg_desc_make(TENG_F32, 2, (int64_t[]){7, 2}),
-                            tg_desc_make(TENG_F32, 2, (int64_t[]){size, 2})};
-    const tg_pieces_attr attr = {AXES, ranks, rank, 0, 7};
-    teng_desc out[TENG_MAX_OUT];
-    float whole[14] = {0}, piece[14];
-    for (int64_t i = 0; i < 2 * size; i++)
-        piece[i] = value(0, 2 * begin + i);
-    assert_int_equal(run(&tg_op_gather_into, &attr, 2, in, (const void *[]){whole, piece}, out, whole),
-                     TENG_OK);
-    for (int i = 0; i < 14; i++)
-        assert_true(whole[i] == value(0, i));
+    for (int dim = 0; dim < 2; dim++) { /* of [7, 2], of [2, 7] */
+        int64_t begin, size, dims[] = {2, 2};
+        tg_mesh_cut(7, ranks, rank, &begin, &size);
+        dims[dim] = size;
+        const teng_desc in[] = {tg_desc_make(TENG_F32, 2, (int64_t[]){dim ? 2 : 7, dim ? 7 : 2}),
+                                tg_desc_make(TENG_F32, 2, dims)};
+        const tg_pieces_attr attr = {AXES, ranks, rank, dim, 7};
+        teng_desc out[TENG_MAX_OUT];
+        float whole[14] = {0}, piece[14];
+        for (int64_t i = 0; i < 2 * size; i++)
+            piece[i] = value(0, dim ? i / size * 7 + begin + i % size : 2 * begin + i);
+        assert_int_equal(run(&tg_op_gather_into, &attr, 2, in, (const void *[]){whole, piece}, out, whole),
+                         TENG_OK);
+        for (int i = 0; i < 14; i++)
+            assert_true(whole[i] == value(0, i));
+    }
 }
 
 static void refused(void **state)

@@ -169,17 +169,6 @@ static void test_parallel(void **state)
     refuses("parallel.expert: 2\n", "f.yaml:1:18: ", "model.model_type = llama has none; use parallel.data");
     refuses("parallel.expert: 3\ntrain.batch_size: 9\nmodel: {model_type: mixtral, num_local_experts: 4}\n",
             "f.yaml:1:18: ", "parallel.expert = 3 does not divide model.num_local_experts = 4");
-    refuses("parallel.zero: 2\n", "f.yaml:1:16: ",
-            "parallel.data = 1: there is nothing to share; set parallel.data = N, or parallel.zero = 0");
-    refuses("parallel: {zero: 1, context: 4}\n", "f.yaml:1:18: ",
-            "not among those of parallel.context = 4: set parallel.data = 2 and parallel.context = 2 for as "
-            "many ranks");
-    refuses("parallel: {zero: 3, context: 3}\ntrain.seq_len: 96\n", "f.yaml:1:18: ",
-            "set parallel.data = 3 and parallel.context = 1 for as many ranks, or parallel.zero = 0");
-    refuses("model: {model_type: mixtral, num_local_experts: 8}\nparallel: {zero: 2, expert: 4}\n",
-            "f.yaml:2:18: ",
-            "splits among the ranks of parallel.data = 1 alone, not among those of parallel.expert = 4: set "
-            "parallel.data = 2 and parallel.expert = 2");
     refuses("parallel: {data: 4, shard_group: 2}\n", "f.yaml:1:34: ", "no meaning with parallel.zero = 0");
     refuses("parallel: {data: 4, zero: 1, shard_group: 3}\n",
             "f.yaml:1:43: ", "does not divide parallel.data");

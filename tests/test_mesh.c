@@ -37,6 +37,8 @@ static void ranks_and_groups(void **state)
             assert_int_equal(tg_mesh_rank(&mesh, coord), r);
             const int n = tg_mesh_group(&mesh, r, axes, members, &index);
             assert_int_equal(members[index], r);
+            assert_int_equal(tg_mesh_parts(&mesh, coord, axes, &at), n);
+            assert_int_equal(at, index);
             for (int k = 0; k < n; k++) { /* all members have the same group */
                 assert_int_equal(tg_mesh_group(&mesh, members[k], axes, other, &at), n);
                 assert_int_equal(at, k);
@@ -52,6 +54,16 @@ static void ranks_and_groups(void **state)
     assert_int_equal(coord[TG_AXIS_TENSOR], 1);
     tg_mesh_coords(&mesh, 4, coord);
     assert_int_equal(coord[TG_AXIS_PIPELINE], 1);
+}
+
+/* Axes that do not split cut another dimension than that of the groups together. */
+static void draw_shard(const tg_mesh *mesh, int ndim, tg_placement *p)
+{
+    const int first = p->groups && mesh->size[TG_AXIS_TENSOR] > 1;
+    if (first >= ndim) return;
+    p->shard_dim = (teng_place)(first + draw(ndim - first));
+    for (int a = TG_AXIS_DATA; a < TG_AXES; a++)
+        if (p->on[a] < 0 && mesh->size[a] > 1 && draw(2)) p->shard |= 1u << a;
 }
 
 /* Every element belongs to one owner, however many ranks hold it. */
@@ -71,6 +83,7 @@ static void boxes_tile(void **state)
             p.on[TG_AXIS_TENSOR] = 0;
             p.on[TG_AXIS_CONTEXT] = TENG_REPLICATED;
         }
+        draw_shard(&mesh, ndim, &p);
         uint8_t owners[18 * 9] = {0};
         for (int r = 0; r < mesh.ranks; r++) {
             tg_box box;

@@ -67,6 +67,14 @@ static void want(const char *what, int n, double bytes, double formula)
         fail_msg("%s %d: %.1f bytes, its formula says %.1f", what, n, bytes, formula);
 }
 
+/* Gradients reduced: 2 shares; or scattered, and the updated parameters gathered: 1 and 1. With ZeRO 3
+ * scattered, and parameters gathered in both passes, but for what backward does not read: the embedding, and
+ * the head, whose gradients are made forward. */
+static double of_params(double params, int zero)
+{
+    return zero < 3 ? 2 * params : 3 * params - 4 * 2 * V * C;
+}
+
 static void data_and_zero(void **state)
 {
     (void)state;
@@ -75,13 +83,9 @@ static void data_and_zero(void **state)
         const double share = (double)(n - 1) / n;
         for (int zero = 0; zero <= 3; zero++) {
             const par_case c = {.size = {[TG_AXIS_DATA] = n}, .zero = zero};
-            /* Gradients reduced: 2 shares; or scattered, and the updated parameters gathered: 1 and 1. With
-             * ZeRO 3 scattered, and parameters gathered in both passes, but for what backward does not read:
-             * the embedding, and the head, whose gradients are made forward. */
-            const double tensors = zero < 3 ? 2 * params : 3 * params - 4 * 2 * V * C;
             const double scalars = (zero ? 3 : 2) * scalar; /* loss, labels; norm of what is split */
             want("data, zero", n * 10 + zero, mean_bytes(c, n, TG_AXIS_DATA),
-                 share * (tensors + 2 * scalars));
+                 share * (of_params(params, zero) + 2 * scalars));
         }
     }
 }
@@ -111,32 +115,38 @@ static void context_ring(void **state)
 {
     (void)state;
     const double params = 4 * (L * layer + others);
-    for (int n = 2; n <= 4; n += 2) {
-        const double share = (double)(n - 1) / n, keys = 2.0 * 4 * ROWS * (T / n) * KV * D;
-        const par_case c = {.size = {[TG_AXIS_CONTEXT] = n}};
-        /* Keys and values go past all ranks in both passes, their gradients once round. */
-        want("context", n, mean_bytes(c, n, TG_AXIS_CONTEXT),
-             2 * share * (params + 2 * scalar) + L * keys * (2 * (n - 1) + n));
-    }
+    for (int n = 2; n <= 4; n += 2)
+        for (int zero = 0; zero <= 3; zero++) {
+            const double share = (double)(n - 1) / n, keys = 2.0 * 4 * ROWS * (T / n) * KV * D;
+            const par_case c = {.size = {[TG_AXIS_CONTEXT] = n}, .zero = zero};
+            /* Keys and values go past all ranks in both passes, their gradients once round; parameters and
+             * gradients as along data. */
+            want("context, zero", n * 10 + zero, mean_bytes(c, n, TG_AXIS_CONTEXT),
+                 share * (of_params(params, zero) + 2 * (zero ? 3 : 2) * scalar) +
+                     L * keys * (2 * (n - 1) + n));
+        }
 }
+
+enum { E = 4, K = 2 }; /* experts, of which a token goes to two */
+static const char mixtral[] =
+    "{\"model_type\":\"mixtral\",\"vocab_size\":61,\"hidden_size\":32,\"intermediate_size\":48,"
+    "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"num_local_experts\":4,"
+    "\"num_experts_per_tok\":2,\"max_position_embeddings\":64,\"tie_word_embeddings\":false}";
+static const double experts = L * E * 3.0 * C * I, dense = L * (layer - 3 * C * I + E * C) + others;
 
 static void expert_dispatch(void **state)
 {
     (void)state;
-    enum { E = 4, K = 2, N_LAYERS = 2 }; /* experts, of which a token goes to two */
-    static const char mixtral[] =
-        "{\"model_type\":\"mixtral\",\"vocab_size\":61,\"hidden_size\":32,\"intermediate_size\":48,"
-        "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"num_local_experts\":4,"
-        "\"num_experts_per_tok\":2,\"max_position_embeddings\":64,\"tie_word_embeddings\":false}";
-    const double dense = 4 * (L * (layer - 3 * C * I + E * C) + others);
-    for (int n = 2; n <= 4; n += 2) {
-        const double share = (double)(n - 1) / n, rows = 4.0 * ROWS * T / n * K * C;
-        const par_case c = {.config = mixtral, .size = {[TG_AXIS_EXPERT] = n}};
-        /* Routed rows, when they are even: there and back in both passes, and backward the rows that the
-         * first product read once more, instead of keeping them. Experts are summed by nobody. */
-        want("expert", n, mean_bytes(c, n, TG_AXIS_EXPERT),
-             share * (5 * N_LAYERS * rows + 2 * dense + 2 * 3 * scalar));
-    }
+    for (int n = 2; n <= 4; n += 2)
+        for (int zero = 0; zero <= 3; zero++) {
+            const double share = (double)(n - 1) / n, rows = 4.0 * ROWS * T / n * K * C;
+            const par_case c = {.config = mixtral, .size = {[TG_AXIS_EXPERT] = n}, .zero = zero};
+            /* Routed rows, when they are even: there and back in both passes, and backward the rows that the
+             * first product read once more, instead of keeping them. Experts are summed by nobody; labels,
+             * loss and the norm of what is split are. */
+            want("expert, zero", n * 10 + zero, mean_bytes(c, n, TG_AXIS_EXPERT),
+                 share * (5 * L * rows + of_params(4 * dense, zero) + 2 * 3 * scalar));
+        }
 }
 
 /* The bytes of a stage of two along an axis: its pieces are cut out of the graph of a rank. */
@@ -232,12 +242,50 @@ static void memory_of_zero(void **state)
         }
 }
 
+/* Ranks that hold a parameter in common have equal shares of it, on whichever axes they are: experts, of whom
+ * there are fewer than ranks, too. */
+static void memory_of_axes(void **state)
+{
+    (void)state;
+    static const int meshes[][3] = {{1, 1, 2}, {1, 2, 1},  {1, 2, 2}, {2, 1, 4},
+                                    {3, 2, 2}, {12, 1, 1}, {3, 4, 1}};
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++)
+        for (int zero = 0; zero <= 3; zero++) {
+            par_case c = {.config = mixtral, .zero = zero, .micro_batches = 2};
+            const int data = c.size[TG_AXIS_DATA] = meshes[i][0], ep = c.size[TG_AXIS_EXPERT] = meshes[i][1],
+                      n = data * ep * (c.size[TG_AXIS_CONTEXT] = meshes[i][2]);
+            const double one = dense + experts, held_by_one = dense + experts / ep;
+            double params = 0, states = 0;
+            for (int r = 0; r < n; r++) {
+                tg_parallel *made = plan(c, r);
+                const double p = held(made, r, TG_VALUE_PARAM), s = held(made, r, TG_VALUE_STATE);
+                const double p_even = zero == 3 ? one / n : held_by_one,
+                             s_even = (zero >= 2 ? one / n : held_by_one) +
+                                      2 * (zero >= 1 ? one / n : held_by_one);
+                /* A piece may be a quarter longer than an even one; 32 of 12 are an eighth. */
+                const double more = zero ? 0.125 * one / n : 0;
+                if (fabs(p - p_even) > more || fabs(s - s_even) > 3 * more)
+                    fail_msg("data %d, expert %d, of %d ranks, zero %d: rank %d holds %g parameters, %g "
+                             "states; even are "
+                             "%g, %g",
+                             data, ep, n, zero, r, p, s, p_even, s_even);
+                params += p;
+                states += s;
+                tg_parallel_destroy(&made);
+            }
+            want("parameters of all", n * 10 + zero, params, zero == 3 ? one : n * held_by_one);
+            want("states of all", n * 10 + zero, states,
+                 (zero >= 2 ? one : n * held_by_one) + 2 * (zero >= 1 ? one : n * held_by_one));
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(data_and_zero),  cmocka_unit_test(tensor_and_sequence),
         cmocka_unit_test(context_ring),   cmocka_unit_test(expert_dispatch),
         cmocka_unit_test(pipeline_edges), cmocka_unit_test(memory_of_zero),
+        cmocka_unit_test(memory_of_axes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

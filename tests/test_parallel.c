@@ -89,6 +89,36 @@ static void shard_groups(void **state)
           DENSE);
 }
 
+/* The ranks that hold a parameter in common, on whichever axes they are. */
+static void zero_of_any_axes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int size[TG_AXES];
+        int64_t rows;
+        bool sequence;
+    } meshes[] = {
+        {"ZeRO, context 2", {[TG_AXIS_CONTEXT] = 2}, 0, false},
+        {"ZeRO, expert 3", {[TG_AXIS_EXPERT] = 3}, 9, false}, /* of a dense model: rows of the batch */
+        {"ZeRO, expert 2, context 2", {[TG_AXIS_EXPERT] = 2, [TG_AXIS_CONTEXT] = 2}, 0, false},
+        {"ZeRO, data 3, context 2", {[TG_AXIS_DATA] = 3, [TG_AXIS_CONTEXT] = 2}, 9, false},
+        {"ZeRO, context 2, tensor 2", {[TG_AXIS_CONTEXT] = 2, [TG_AXIS_TENSOR] = 2}, 0, true},
+        {"ZeRO in groups of 1 of 2, context 2", {[TG_AXIS_REPLICA] = 2, [TG_AXIS_CONTEXT] = 2}, 0, false},
+        {"ZeRO, tensor 2", {[TG_AXIS_TENSOR] = 2}, 0, false}, /* nobody holds the same */
+    };
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++)
+        for (int level = 1; level <= 3; level++) {
+            par_case c = {.zero = level,
+                          .rows = meshes[i].rows,
+                          .sequence = meshes[i].sequence,
+                          .micro_batches = 1 + level % 2};
+            memcpy(c.size, meshes[i].size, sizeof c.size);
+            every(meshes[i].name, c,
+                  c.size[TG_AXIS_EXPERT] > 1 ? DENSE - 1 : DENSE); /* mixtral is the last */
+        }
+}
+
 static void tensor_ranks(void **state)
 {
     (void)state;
@@ -126,8 +156,9 @@ static void context_ranks(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(data_ranks),      cmocka_unit_test(zero),
-                                       cmocka_unit_test(shard_groups),    cmocka_unit_test(tensor_ranks),
-                                       cmocka_unit_test(tensor_and_data), cmocka_unit_test(context_ranks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(data_ranks),   cmocka_unit_test(zero),
+                                       cmocka_unit_test(shard_groups), cmocka_unit_test(zero_of_any_axes),
+                                       cmocka_unit_test(tensor_ranks), cmocka_unit_test(tensor_and_data),
+                                       cmocka_unit_test(context_ranks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

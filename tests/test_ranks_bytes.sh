@@ -37,10 +37,11 @@ case_of 2 llama.yaml $v parallel.data=2
 case_of 2 llama.yaml $v parallel.data=2 parallel.zero=2 train.micro_batches=2
 case_of 2 llama.yaml $v parallel.data=2 parallel.zero=3
 case_of 2 llama.yaml $v parallel.tensor=2 parallel.sequence=true
-case_of 2 gpt2.yaml $v parallel.context=2
-case_of 2 even.yaml $v parallel.expert=2
+case_of 2 gpt2.yaml $v parallel.context=2 parallel.zero=3
+case_of 2 even.yaml $v parallel.expert=2 parallel.zero=2
 case_of 2 llama.yaml $v parallel.pipeline=2 train.micro_batches=4
 case_of 4 gpt2.yaml $v parallel.pipeline=2 parallel.data=2 parallel.zero=1 train.micro_batches=2 parallel.schedule=zero_bubble
 case_of 4 even.yaml $v parallel.expert=2 parallel.tensor=2
+case_of 4 even.yaml $v parallel.expert=2 parallel.context=2 parallel.zero=1
 case_of 4 llama.yaml $v parallel.pipeline=2 parallel.context=2 parallel.schedule=interleaved parallel.chunks=2 train.micro_batches=2
 echo "$checks runs"

@@ -141,4 +141,26 @@ grep -q 'everything is saved' out || die "a stopped run does not say so: $(tail 
 done=$(grep -c '"type": *"step"' S/metrics.jsonl)
 ranks 2 0 resume S "train.steps=$((done + 2))"
 [ "$(grep -c '"type": *"step"' S/metrics.jsonl)" = "$((done + 2))" ] || die 'a stopped run does not go on where it stopped'
+
+# SIGTERM in the middle of a step that takes longer than the second which Open MPI's mpirun leaves its ranks: the step
+# ends, all is saved, and the run goes on behind it.
+"$teng" launch -n 2 train "$source/configs/llama-tiny.yaml" data.files="[$source/docs/design.md]" run.dir=L \
+    data.val_fraction=0 train.eval_every=0 parallel.data=2 train.batch_size=1024 train.micro_batches=128 train.steps=1000 \
+    >out 2>err </dev/null &
+i=0
+until grep -q '"type": *"step", *"step": *1,' L/metrics.jsonl 2>/dev/null; do
+    i=$((i + 1))
+    [ $i -lt 600 ] || die "no step in 60 s: $(tail -c 1500 out err)"
+    sleep 0.1
+done
+kill -TERM $!
+status=0
+wait $! || status=$?
+[ $status = 143 ] || die "launch, SIGTERM: exit status $status: $(tail -c 1500 out err)"
+grep -q 'everything is saved' out || die "launch, SIGTERM: it does not say so: $(tail -c 1500 out err)"
+steps=$(grep -c '"type": *"step"' L/metrics.jsonl)
+[ "$steps" -ge 2 ] || die "the step was not ended: $steps steps"
+[ -d "L/checkpoints/step-$(printf %08d "$steps")" ] || die "step $steps was not saved: $(ls L/checkpoints)"
+run 0 launch -n 2 resume L train.steps=$((steps + 1))
+[ "$(grep -c '"type": *"step"' L/metrics.jsonl)" = $((steps + 1)) ] || die 'it does not go on where it stopped'
 echo "$checks checks passed"

@@ -51,6 +51,7 @@ go_on zero 2
 go_on zero 1 $alone
 go_on zero 2 $(only parallel.tensor=2)
 go_on zero 4 parallel.data=4 parallel.zero=1
+go_on zero 4 $(only parallel.context=2 parallel.tensor=2 parallel.zero=2)
 from data 2 llama parallel.data=2
 go_on data 2 $(only parallel.tensor=2)
 from tensor 2 llama parallel.tensor=2 parallel.sequence=true
@@ -74,7 +75,7 @@ from gpt2 2 gpt2 parallel.tensor=2 parallel.sequence=true train.micro_batches=2
 go_on gpt2 2
 go_on gpt2 4 $(only parallel.data=4 parallel.zero=3)
 go_on gpt2 2 $(only parallel.context=2)
-from expert 2 mixtral parallel.expert=2
+from expert 2 mixtral parallel.expert=2 parallel.zero=3
 go_on expert 2
 go_on expert 2 $(only parallel.tensor=2)
 go_on expert 4 parallel.context=2

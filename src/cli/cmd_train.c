@@ -161,7 +161,10 @@ static void say_ranks(console *c, const tg_config *cfg)
     }
     if (c->progress) {
         axes_text(&mesh, -1, &text);
-        if (cfg->parallel.zero) tg_strbuf_printf(&text, "; ZeRO %lld", (long long)cfg->parallel.zero);
+        const int shards = tg_mesh_group(&mesh, 0, TG_SHARD_AXES, NULL, NULL);
+        if (cfg->parallel.zero)
+            tg_strbuf_printf(&text, "; ZeRO %lld%s", (long long)cfg->parallel.zero,
+                             shards > 1 ? "" : ", with nothing to share out");
         if (cfg->parallel.sequence) tg_strbuf_puts(&text, "; sequence along tensor");
         tg_progress_say(c->progress, "ranks    %d: %s (the last axis counts fastest)", team->ranks,
                         tg_strbuf_str(&text));

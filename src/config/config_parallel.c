@@ -159,30 +159,11 @@ static teng_status check_expert_ranks(const tg_config *cfg)
                          local.set ? local.value : experts.value, "every rank takes as many experts");
 }
 
-static teng_status check_zero(const tg_config *cfg, const int64_t size[TG_CONFIG_AXES])
+static teng_status check_groups(const tg_config *cfg, const int64_t size[TG_CONFIG_AXES])
 {
-    const int64_t zero = cfg->parallel.zero, group = cfg->parallel.shard_group,
-                  data = size[REPLICA] * size[DATA];
-    if (zero && data == 1) {
-        const int other = size[EXPERT] > 1 ? EXPERT : CONTEXT; /* ranks that hold the same parameters */
-        const int64_t n = size[other];
-        if (n == 1)
-            return tg_config_refuse(
-                cfg, "parallel.zero",
-                "parallel.zero = %" PRId64
-                " splits among data ranks, and parallel.data = 1: there is nothing to share; set "
-                "parallel.data = N, or parallel.zero = 0",
-                zero);
-        const int64_t part = n % 2 == 0 ? 2 : n;
-        return tg_config_refuse(cfg, "parallel.zero",
-                                "parallel.zero = %" PRId64
-                                " splits among the ranks of parallel.data = 1 alone, not among those of %s = "
-                                "%" PRId64 ": set parallel.data = %" PRId64 " and %s = %" PRId64
-                                " for as many ranks, or parallel.zero = 0",
-                                zero, keys[other], n, part, keys[other], n / part);
-    }
+    const int64_t group = cfg->parallel.shard_group, data = size[REPLICA] * size[DATA];
     if (group == 0) return TENG_OK;
-    if (!zero)
+    if (!cfg->parallel.zero)
         return tg_config_refuse(cfg, "parallel.shard_group",
                                 "parallel.shard_group = %" PRId64 " has no meaning with parallel.zero = 0",
                                 group);
@@ -216,7 +197,7 @@ teng_status tg_config_check_parallel(const tg_config *cfg, int64_t ranks)
     TG_TRY(check_layers(cfg));
     TG_TRY(check_positions(cfg));
     TG_TRY(check_expert_ranks(cfg));
-    TG_TRY(check_zero(cfg, size));
+    TG_TRY(check_groups(cfg, size));
     TG_TRY(check_pynative(cfg, size));
     if (tg_config_fusion(cfg, &bytes)) return TENG_OK;
     return tg_config_refuse(cfg, "parallel.fusion",

@@ -79,6 +79,18 @@ int tg_mesh_group(const tg_mesh *mesh, int rank, tg_axis_set axes, int *members,
     return n;
 }
 
+int tg_mesh_parts(const tg_mesh *mesh, const int coord[TG_AXES], tg_axis_set axes, int *index)
+{
+    int n = 1, at = 0;
+    for (int a = 0; a < TG_AXES; a++) {
+        if (!(axes >> a & 1u)) continue;
+        n *= mesh->size[a];
+        at = at * mesh->size[a] + coord[a];
+    }
+    if (index) *index = at;
+    return n;
+}
+
 void tg_mesh_cut(int64_t n, int64_t parts, int64_t index, int64_t *begin, int64_t *size)
 {
     const int64_t each = n / parts, longer = n % parts;
@@ -118,6 +130,13 @@ void tg_mesh_box(const tg_mesh *mesh, int rank, const teng_desc *whole, const tg
         tg_mesh_cut(out->size[d], mesh->size[a], coord[a], &begin, &out->size[d]);
         out->begin[d] += begin;
     }
+    if (placement->shard) {
+        int index;
+        int64_t begin;
+        const int d = placement->shard_dim, parts = tg_mesh_parts(mesh, coord, placement->shard, &index);
+        tg_mesh_cut(out->size[d], parts, index, &begin, &out->size[d]);
+        out->begin[d] += begin;
+    }
 }
 
 teng_desc tg_box_desc(const tg_box *box, const teng_desc *whole)
@@ -140,6 +159,7 @@ bool tg_mesh_owner(const tg_mesh *mesh, int rank, const tg_placement *placement)
     int coord[TG_AXES];
     tg_mesh_coords(mesh, rank, coord);
     for (int a = 0; a < TG_AXES; a++)
-        if (a != TG_AXIS_PIPELINE && placement->on[a] < 0 && coord[a]) return false;
+        if (a != TG_AXIS_PIPELINE && placement->on[a] < 0 && !(placement->shard >> a & 1u) && coord[a])
+            return false;
     return true;
 }

@@ -13,8 +13,7 @@
 /* From the slowest to the fastest: ranks that differ in tensor alone are neighbours. */
 typedef enum tg_axis {
     TG_AXIS_PIPELINE,
-    TG_AXIS_REPLICA, /* groups of data ranks: the data axis is inside of one, where ZeRO splits (shard_group)
-                      */
+    TG_AXIS_REPLICA, /* groups of data ranks, between which ZeRO does not split (shard_group) */
     TG_AXIS_DATA,
     TG_AXIS_EXPERT,
     TG_AXIS_CONTEXT,
@@ -25,6 +24,8 @@ const char *tg_axis_name(tg_axis axis); /* "pipeline", "data", … */
 typedef uint32_t tg_axis_set;           /* bits 1 << axis */
 /* The axes of parallel.data: ranks with the same parameters in their graphs and rows of their own. */
 #define TG_DATA_AXES (1u << TG_AXIS_REPLICA | 1u << TG_AXIS_DATA)
+/* Those whose ranks may hold the same parameters, among which ZeRO splits them. */
+#define TG_SHARD_AXES (1u << TG_AXIS_DATA | 1u << TG_AXIS_EXPERT | 1u << TG_AXIS_CONTEXT)
 #define TG_AXES_TEXT 64
 /* "data+tensor" into buf; returns buf. */
 char *tg_axes_text(char *buf, size_t size, tg_axis_set axes);
@@ -41,18 +42,25 @@ int tg_mesh_rank(const tg_mesh *mesh, const int coord[TG_AXES]);
  * *index: rank's place among them. Returns how many. */
 int tg_mesh_group(const tg_mesh *mesh, int rank, tg_axis_set axes, int *members, int *index);
 
+/* How many ranks those are, and in *index (may be NULL) the place of the rank at coord among them. */
+int tg_mesh_parts(const tg_mesh *mesh, const int coord[TG_AXES], tg_axis_set axes, int *index);
+
 /* Part `index` of n cut into `parts` pieces as even as can be, the longer ones first; a piece may be empty.
  */
 void tg_mesh_cut(int64_t n, int64_t parts, int64_t index, int64_t *begin, int64_t *size);
 
 /* A tensor on the mesh: on each axis replicated, split along a dimension, or partial. Where several axes
- * split one dimension, the pieces nest in the order context, tensor, expert, replica, data (outermost first):
- * a gather over data of what tensor split too gives the tensor's piece. */
+ * split one dimension, the pieces nest in the order context, tensor, expert, replica, data (outermost first).
+ */
 typedef struct tg_placement {
     teng_place on[TG_AXES];
     /* > 1: on the tensor axis each of that many equal groups of the split dimension is split by itself
      * (query, key and value in one weight), and a rank holds its piece of each. 0, 1: one. */
     int8_t groups;
+    /* ZeRO: of what the axes leave, dimension shard_dim is cut among the ranks of these axes together,
+     * innermost; each is replicated above, and the dimension has no groups. 0: none. */
+    tg_axis_set shard;
+    teng_place shard_dim;
 } tg_placement;
 extern const tg_axis tg_mesh_nesting[TG_AXES]; /* outermost first */
 

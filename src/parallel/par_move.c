@@ -11,6 +11,7 @@
 #include "base/fail.h"
 #include "op/collective/collective.h"
 #include "op/op_list.h"
+#include "op/piece/piece.h"
 #include "op/slice/slice.h"
 #include "tensor/desc.h"
 
@@ -26,6 +27,7 @@ static double bytes_along(par *p, const par_value *x, tg_axis axis)
 {
     tg_placement at = x->at;
     at.on[axis] = TENG_REPLICATED;
+    at.shard = 0;
     const teng_desc d = tg_mesh_local(&p->o->mesh, p->o->rank, &x->whole, &at);
     return (double)tg_desc_bytes(&d);
 }
@@ -83,14 +85,6 @@ tg_node *par_record(par *p, const teng_tensor *global, tg_node *node, tg_axis_se
     return move.where && tg_vec_push(&p->out->moves, move) ? node : NULL;
 }
 
-static int parts_of(const par *p, tg_axis_set axes)
-{
-    int n = 1;
-    for (int a = 0; a < TG_AXES; a++)
-        if (axes >> a & 1u) n *= p->o->mesh.size[a];
-    return n;
-}
-
 static teng_tensor *first(const tg_node *node)
 {
     return node ? node->out[0] : NULL;
@@ -104,28 +98,34 @@ static teng_tensor *cast_to(par *p, teng_tensor *v, teng_dtype to)
 
 teng_tensor *par_all_reduce(par *p, const teng_tensor *global, teng_tensor *v, tg_axis_set axes)
 {
-    const int parts = parts_of(p, axes);
+    const int parts = tg_mesh_parts(&p->o->mesh, p->coord, axes, NULL);
     const tg_all_reduce_attr attr = {.axes = axes, .parts = parts, .op = TG_REDUCE_SUM};
     return first(par_record(p, global, par_append(p, &tg_op_all_reduce, &attr, 1, &v), axes,
                             2 * share(parts) * (double)tg_desc_bytes(&v->desc)));
 }
 
-static tg_pieces_attr pieces(const par *p, tg_axis axis, int dim, int64_t total)
+static tg_pieces_attr pieces(const par *p, tg_axis_set axes, int dim, int64_t total)
 {
-    return (tg_pieces_attr){.axes = 1 << axis,
-                            .parts = p->o->mesh.size[axis],
-                            .index = p->coord[axis],
-                            .dim = dim,
-                            .total = total};
+    int index;
+    const int parts = tg_mesh_parts(&p->o->mesh, p->coord, axes, &index);
+    return (tg_pieces_attr){.axes = axes, .parts = parts, .index = index, .dim = dim, .total = total};
 }
 
-teng_tensor *par_gather_into(par *p, const teng_tensor *global, teng_tensor *whole, teng_tensor *piece)
+teng_tensor *par_gather_into(par *p, const teng_tensor *global, teng_tensor *whole, teng_tensor *piece,
+                             const tg_placement *split)
 {
-    const tg_pieces_attr attr = pieces(p, TG_AXIS_DATA, 0, whole->desc.dims[0]);
+    const int d = split->shard_dim;
+    const tg_pieces_attr attr = pieces(p, split->shard, d, whole->desc.dims[d]);
     const double bytes = (double)(attr.parts - 1) * (double)tg_desc_bytes(&piece->desc);
     teng_tensor *in[] = {whole, piece};
-    return first(
-        par_record(p, global, par_append(p, &tg_op_gather_into, &attr, 2, in), 1u << TG_AXIS_DATA, bytes));
+    return first(par_record(p, global, par_append(p, &tg_op_gather_into, &attr, 2, in), split->shard, bytes));
+}
+
+void par_shard_cut(const par *p, const tg_placement *split, int64_t n, int64_t *begin, int64_t *size)
+{
+    int index;
+    const int parts = tg_mesh_parts(&p->o->mesh, p->coord, split->shard, &index);
+    tg_mesh_cut(n, parts, index, begin, size);
 }
 
 /* ---- pieces that are not one run each ---- */
@@ -142,6 +142,14 @@ static teng_tensor *join(par *p, teng_tensor **v, int n, int dim)
     for (int i = 0; i < n; i++)
         if (!v[i]) return NULL;
     return n == 1 ? v[0] : first(par_append(p, &tg_op_concat, &attr, n, v));
+}
+
+teng_tensor *par_shard_of(par *p, teng_tensor *v, const tg_placement *split, bool in_place)
+{
+    tg_piece_attr rows;
+    par_shard_cut(p, split, v->desc.dims[split->shard_dim], &rows.begin, &rows.size);
+    return in_place && split->shard_dim == 0 ? first(par_append(p, &tg_op_piece, &rows, 1, &v))
+                                             : cut(p, v, split->shard_dim, rows.begin, rows.size);
 }
 
 /* Pieces of equal size, put in another order: order[i] is which one comes i-th. */
@@ -173,6 +181,16 @@ static teng_status order_of(const par *p, const tg_placement *at, tg_axis axis, 
     return TENG_OK;
 }
 
+/* The ranks' runs of dimension d one after the other; open: what comes of it. */
+static teng_tensor *gather_runs(par *p, const teng_tensor *global, teng_tensor *v, int d,
+                                const tg_placement *open, tg_axis_set axes)
+{
+    const teng_desc whole = tg_mesh_local(&p->o->mesh, p->o->rank, &par_of(p, global)->whole, open);
+    const tg_pieces_attr attr = pieces(p, axes, d, whole.dims[d]);
+    const double bytes = (double)(attr.parts - 1) * (double)tg_desc_bytes(&v->desc);
+    return first(par_record(p, global, par_append(p, &tg_op_all_gather, &attr, 1, &v), axes, bytes));
+}
+
 static teng_tensor *gather(par *p, const teng_tensor *global, teng_tensor *v, const tg_placement *at,
                            tg_axis axis)
 {
@@ -181,11 +199,7 @@ static teng_tensor *gather(par *p, const teng_tensor *global, teng_tensor *v, co
     tg_placement open = *at;
     open.on[axis] = TENG_REPLICATED;
     if (order_of(p, at, axis, order, &n) != TENG_OK) return NULL;
-    const teng_desc whole = tg_mesh_local(&p->o->mesh, p->o->rank, &par_of(p, global)->whole, &open);
-    const tg_pieces_attr attr = pieces(p, axis, d, whole.dims[d]);
-    const double bytes = (double)(p->o->mesh.size[axis] - 1) * (double)tg_desc_bytes(&v->desc);
-    teng_tensor *all =
-        first(par_record(p, global, par_append(p, &tg_op_all_gather, &attr, 1, &v), 1u << axis, bytes));
+    teng_tensor *all = gather_runs(p, global, v, d, &open, 1u << axis);
     if (!all || n == 0) return all;
     for (int i = 0; i < n; i++)
         inverse[order[i]] = i;
@@ -210,53 +224,103 @@ static teng_tensor *slice(par *p, teng_tensor *v, const tg_placement *want, tg_a
     return cut(p, v, d, begin, size);
 }
 
+static teng_tensor *scatter_runs(par *p, const teng_tensor *global, teng_tensor *v, int d, tg_axis_set axes)
+{
+    const tg_pieces_attr attr = pieces(p, axes, d, v->desc.dims[d]);
+    const double bytes = share((int)attr.parts) * (double)tg_desc_bytes(&v->desc);
+    return first(par_record(p, global, par_append(p, &tg_op_reduce_scatter, &attr, 1, &v), axes, bytes));
+}
+
 static teng_tensor *reduce_scatter(par *p, const teng_tensor *global, teng_tensor *v,
                                    const tg_placement *want, tg_axis axis)
 {
-    const int d = want->on[axis], parts = p->o->mesh.size[axis];
+    const int d = want->on[axis];
     int order[64], n;
     if (order_of(p, want, axis, order, &n) != TENG_OK) return NULL;
     if (n && !(v = reorder(p, v, d, order, n))) return NULL;
-    const tg_pieces_attr attr = pieces(p, axis, d, v->desc.dims[d]);
-    const double bytes = share(parts) * (double)tg_desc_bytes(&v->desc);
-    return first(
-        par_record(p, global, par_append(p, &tg_op_reduce_scatter, &attr, 1, &v), 1u << axis, bytes));
+    return scatter_runs(p, global, v, d, 1u << axis);
 }
 
 /* ---- sums ---- */
 
-/* Sums what is partial and must not be, for good; gradients travel in reduce_dtype. */
+/* A value on its way from partial to what is wanted. */
+typedef struct summing {
+    const teng_tensor *global;
+    teng_tensor *v;
+    tg_placement at;
+    bool narrow; /* gradients travel in reduce_dtype */
+} summing;
+
+/* Before a collective; false and an error. */
+static bool travels(par *p, summing *s)
+{
+    if (s->narrow) s->v = cast_to(p, s->v, TENG_BF16);
+    return s->v != NULL;
+}
+
+/* To the pieces of an axis that want splits along. */
+static teng_status scatter_axes(par *p, summing *s, const tg_placement *want)
+{
+    for (int a = 0; a < TG_AXES; a++) {
+        if (!(p->split_axes >> a & 1u) || s->at.on[a] != TENG_PARTIAL || want->on[a] < 0) continue;
+        if (!travels(p, s)) return teng_error_status();
+        s->at.on[a] = want->on[a];
+        s->at.groups = a == TG_AXIS_TENSOR ? want->groups : s->at.groups;
+        if (!(s->v = reduce_scatter(p, s->global, s->v, want, (tg_axis)a))) return teng_error_status();
+    }
+    return TENG_OK;
+}
+
+/* Partial axes that want has whole. */
+static tg_axis_set to_sum(const par *p, const tg_placement *at, const tg_placement *want)
+{
+    tg_axis_set sum = 0;
+    for (int a = 0; a < TG_AXES; a++)
+        if (p->split_axes >> a & 1u && at->on[a] == TENG_PARTIAL && want->on[a] == TENG_REPLICATED)
+            sum |= 1u << a;
+    return sum;
+}
+
+static void now_whole(tg_placement *at, tg_axis_set axes)
+{
+    for (int a = 0; a < TG_AXES; a++)
+        if (axes >> a & 1u) at->on[a] = TENG_REPLICATED;
+}
+
+/* To the shard that want has, where the value is a sum over all of its ranks. */
+static teng_status scatter_shard(par *p, summing *s, const tg_placement *want)
+{
+    const tg_axis_set shard = want->shard;
+    if (!shard || s->at.shard || (to_sum(p, &s->at, want) & shard) != shard) return TENG_OK;
+    if (!travels(p, s)) return teng_error_status();
+    now_whole(&s->at, shard);
+    s->at.shard = shard;
+    s->at.shard_dim = want->shard_dim;
+    s->v = scatter_runs(p, s->global, s->v, want->shard_dim, shard);
+    return s->v ? TENG_OK : teng_error_status();
+}
+
+/* Sums what is partial and must not be, for good: first what makes it smaller. */
 static teng_status settle_sums(par *p, teng_tensor *global, const tg_placement *want)
 {
     par_value *x = par_of(p, global);
-    tg_axis_set sum = 0;
-    tg_placement at = x->at;
-    for (int a = 0; a < TG_AXES; a++)
-        if (p->split_axes >> a & 1u && at.on[a] == TENG_PARTIAL && want->on[a] == TENG_REPLICATED)
-            sum |= 1u << a;
-    const bool narrow =
-        p->values.data[global->id].gradient && x->whole.ndim > 0 && p->o->reduce_dtype == TENG_BF16;
     const teng_dtype dtype = x->local->desc.dtype;
-    teng_tensor *v = x->local;
-    bool cast = false;
-    for (int a = 0; a < TG_AXES; a++) {
-        if (!(p->split_axes >> a & 1u) || at.on[a] != TENG_PARTIAL || want->on[a] < 0) continue;
-        if (narrow && !cast && !(v = cast_to(p, v, TENG_BF16))) return teng_error_status();
-        cast = narrow;
-        at.on[a] = want->on[a];
-        at.groups = a == TG_AXIS_TENSOR ? want->groups : at.groups;
-        if (!(v = reduce_scatter(p, global, v, want, (tg_axis)a))) return teng_error_status();
-    }
+    summing s = {.global = global,
+                 .v = x->local,
+                 .at = x->at,
+                 .narrow = p->values.data[global->id].gradient && x->whole.ndim > 0 &&
+                           p->o->reduce_dtype == TENG_BF16};
+    TG_TRY(scatter_axes(p, &s, want));
+    TG_TRY(scatter_shard(p, &s, want));
+    const tg_axis_set sum = to_sum(p, &s.at, want);
     if (sum) {
-        if (narrow && !(v = cast_to(p, v, TENG_BF16))) return teng_error_status();
-        if (!(v = par_all_reduce(p, global, v, sum))) return teng_error_status();
-        for (int a = 0; a < TG_AXES; a++)
-            if (sum >> a & 1u) at.on[a] = TENG_REPLICATED;
+        if (!travels(p, &s) || !(s.v = par_all_reduce(p, global, s.v, sum))) return teng_error_status();
+        now_whole(&s.at, sum);
     }
-    if (!(v = cast_to(p, v, dtype))) return teng_error_status();
+    if (!(s.v = cast_to(p, s.v, dtype))) return teng_error_status();
     x = par_of(p, global);
-    x->local = v;
-    x->at = at;
+    x->local = s.v;
+    x->at = s.at;
     return TENG_OK;
 }
 
@@ -280,7 +344,7 @@ static teng_tensor *add_copy(par *p, par_value *x, const tg_placement *want, ten
         return NULL;
     }
     *c = (par_copy){.at = *want, .local = v, .phase = p->node->phase, .next = x->copies};
-    if (x->gathered) {
+    if (x->weight && x->at.shard) {
         c->scope = p->node->scope;
         c->scope_len = tg_scope_layer(c->scope);
     }
@@ -305,9 +369,10 @@ static teng_tensor *make_split(par *p, const teng_tensor *global, const tg_place
     return par_emit(p, maker, in, out, local, &made) == TENG_OK ? made->out[0] : NULL;
 }
 
-/* Axes along which want splits what is whole. */
+/* Whether want splits along axes what is whole, and nothing else. */
 static bool only_splits(par *p, const teng_tensor *global, const tg_placement *at, const tg_placement *want)
 {
+    if (at->shard || want->shard) return false;
     for (int a = 0; a < TG_AXES; a++) {
         if (!(p->split_axes >> a & 1u) || at->on[a] == want->on[a]) continue;
         if (at->on[a] != TENG_REPLICATED || !par_makes_split(p, global, (tg_axis)a, want->on[a]))
@@ -320,6 +385,11 @@ static bool only_splits(par *p, const teng_tensor *global, const tg_placement *a
 static teng_tensor *open_up(par *p, const teng_tensor *global, teng_tensor *v, tg_placement *at,
                             const tg_placement *want)
 {
+    if (at->shard) {
+        const tg_axis_set shard = at->shard;
+        at->shard = 0;
+        v = gather_runs(p, global, v, at->shard_dim, at, shard);
+    }
     for (int k = TG_AXES; k-- > 0 && v;) {
         const tg_axis a = tg_mesh_nesting[k];
         if (!(p->split_axes >> a & 1u) || at->on[a] < 0) continue;
@@ -331,7 +401,7 @@ static teng_tensor *open_up(par *p, const teng_tensor *global, teng_tensor *v, t
     return v;
 }
 
-/* Slices where want splits, outermost first. */
+/* Slices where want splits, outermost first, and at last the shard. */
 static teng_tensor *close_down(par *p, teng_tensor *v, tg_placement *at, const tg_placement *want)
 {
     for (int k = 0; k < TG_AXES && v; k++) {
@@ -352,6 +422,11 @@ static teng_tensor *close_down(par *p, teng_tensor *v, tg_placement *at, const t
         v = slice(p, v, want, a);
         at->on[a] = want->on[a];
         at->groups = a == TG_AXIS_TENSOR ? want->groups : at->groups;
+    }
+    if (v && want->shard) {
+        v = par_shard_of(p, v, want, false);
+        at->shard = want->shard;
+        at->shard_dim = want->shard_dim;
     }
     return v;
 }

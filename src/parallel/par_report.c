@@ -23,6 +23,12 @@ void tg_placement_print(const tg_mesh *mesh, const tg_placement *placement, tg_s
             tg_strbuf_printf(out, "/%d", placement->groups);
         any = true;
     }
+    if (placement->shard) {
+        char axes[TG_AXES_TEXT];
+        tg_strbuf_printf(out, "%s%s:S%d", any ? " " : "", tg_axes_text(axes, sizeof axes, placement->shard),
+                         placement->shard_dim);
+        any = true;
+    }
     if (!any) tg_strbuf_puts(out, "replicated");
 }
 

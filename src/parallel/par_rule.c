@@ -128,9 +128,7 @@ static double rule_cost(par *p, const tg_node *node, const tg_place_rule *rule, 
     double partial = 0;
     for (int i = 0; i < node->n_in; i++) {
         const par_value *x = par_of(p, node->in[i]);
-        const bool gathered = x->gathered && axis == TG_AXIS_DATA && p->node->op != &tg_op_cast;
-        const teng_place from = gathered ? TENG_REPLICATED : x->at.on[axis], to = rule->in[i];
-        if (gathered && to != TENG_REPLICATED) return PAR_FORBIDDEN;
+        const teng_place from = x->at.on[axis], to = rule->in[i];
         if (from == TENG_REPLICATED && to >= 0 &&
             x->whole.dims[to] % (pieces_of(p, &x->at, axis, to) * (axis == TG_AXIS_CONTEXT ? 2 : 1)))
             return PAR_FORBIDDEN;
@@ -264,6 +262,12 @@ static void shrink(const par *p, teng_desc *d, const tg_placement *at, tg_axis a
     d->dims[dim] *= n;
 }
 
+static void shrink_shard(const par *p, teng_desc *d, const tg_placement *at)
+{
+    int64_t begin, *size = &d->dims[at->shard_dim];
+    if (at->shard) par_shard_cut(p, at, *size, &begin, size);
+}
+
 /* The place whose shape it has. */
 static teng_place shaped_like(teng_place place)
 {
@@ -298,6 +302,11 @@ static void localize(const par *p, const tg_node *node, const tg_placement *in, 
         for (int o = 0; o < node->n_out; o++)
             shrink(p, &m->out[o], &out[o], a);
     }
+    /* What works on shards goes element by element, and has no attribute that speaks of a size. */
+    for (int i = 0; i < node->n_in; i++)
+        shrink_shard(p, &m->in[i], &in[i]);
+    for (int o = 0; o < node->n_out; o++)
+        shrink_shard(p, &m->out[o], &out[o]);
     tg_free(place);
     tg_free(whole);
 }

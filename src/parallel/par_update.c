@@ -1,26 +1,50 @@
 /*
  * Gradients and the update. A gradient is summed over the ranks as soon as it is complete, or, with several
- * micro-batches and ZeRO below 2, after the last; with ZeRO each data rank gets its piece of dimension 0. The
- * optimizer runs on that piece of parameter and states; then the whole parameter is put together in its own
- * buffer, unless ZeRO 3 keeps only the piece.
+ * micro-batches and ZeRO below 2, after the last. With ZeRO each of the ranks that hold a parameter in common
+ * gets a shard of the sum. The optimizer runs on that shard of parameter and states; then the
+ * whole parameter is put together in its own buffer, unless ZeRO 3 keeps only the shard.
  */
 #include "parallel/parallel_impl.h"
 
 #include "base/fail.h"
 #include "op/collective/collective.h"
 #include "op/op_list.h"
-#include "op/piece/piece.h"
 #include "tensor/desc.h"
 
-/* Where a dimension of groups is dimension 0, pieces of it would not be runs: a bias of that kind stays
- * whole. */
+/* The dimension that is cut among so many ranks: the first whose longest piece is at most a quarter longer
+ * than an even one, as dimension 0 mostly is (experts are few), else that with the shortest; -1: none. The
+ * same on all ranks. A dimension of groups is left out, since a piece of it would not be one of each: a bias
+ * of that kind stays whole. */
+static teng_place shard_dim(const par *p, const tg_placement *at, const teng_desc *whole, int parts)
+{
+    const int tensor = p->o->mesh.size[TG_AXIS_TENSOR];
+    teng_place best = -1;
+    double least = 0;
+    for (int d = 0; d < whole->ndim; d++) {
+        int64_t n = whole->dims[d];
+        for (int a = 0; a < TG_AXES; a++)
+            if (at->on[a] == d) n /= p->o->mesh.size[a];
+        if (n == 0 || (at->groups > 1 && tensor > 1 && at->on[TG_AXIS_TENSOR] == d)) continue;
+        const double longest = (double)((n + parts - 1) / parts * parts) / (double)n;
+        if (best >= 0 && longest >= least) continue;
+        best = (teng_place)d;
+        least = longest;
+        if (longest <= 1.25) break;
+    }
+    return best;
+}
+
+/* The axes along which a parameter is replicated are those along which its gradient is a sum. */
 tg_placement par_state_placement(par *p, const tg_placement *param, const teng_desc *whole)
 {
     tg_placement at = *param;
-    const bool groups = at.groups > 1 && at.on[TG_AXIS_TENSOR] == 0 && p->o->mesh.size[TG_AXIS_TENSOR] > 1;
-    if (p->o->zero >= 1 && p->split_axes >> TG_AXIS_DATA & 1u && whole->ndim > 0 && !groups &&
-        at.on[TG_AXIS_DATA] == TENG_REPLICATED)
-        at.on[TG_AXIS_DATA] = 0;
+    tg_axis_set shard = 0;
+    for (int a = 0; a < TG_AXES; a++)
+        if (p->shard_axes >> a & 1u && at.on[a] == TENG_REPLICATED) shard |= 1u << a;
+    const int dim = shard ? shard_dim(p, &at, whole, tg_mesh_parts(&p->o->mesh, p->coord, shard, NULL)) : -1;
+    if (dim < 0) return at;
+    at.shard = shard;
+    at.shard_dim = (teng_place)dim;
     return at;
 }
 
@@ -32,7 +56,7 @@ void par_mark_gradients(par *p)
         if (node->op == &tg_op_accumulate) {
             par_value *x = &p->values.data[node->in[1]->id];
             x->gradient = true;
-            x->at_once = p->o->zero >= 2;
+            x->at_once = p->shard_axes && p->o->zero >= 2;
         }
         for (int i = 0; sum && i < node->n_in; i++) {
             par_value *x = &p->values.data[node->in[i]->id];
@@ -53,7 +77,7 @@ void par_aim_gradients(par *p)
             par_value *x = &p->values.data[node->in[1]->id];
             x->aimed = true;
             x->aim = p->values.data[node->in[0]->id].at;
-            if (p->o->zero >= 3) x->aim.on[TG_AXIS_DATA] = TENG_REPLICATED; /* as a forward pass sees it */
+            x->aim.shard = 0; /* as a forward pass sees it */
         }
         const par_value *y = &p->values.data[node->out[0]->id];
         const bool passes =
@@ -68,7 +92,7 @@ void par_aim_gradients(par *p)
     }
 }
 
-/* Split along the tensor and expert axes as its parameter is, before the data axis splits inside of that. */
+/* Split along the tensor and expert axes as its parameter is; shards are inside of that. */
 static teng_status settle_outer(par *p, teng_tensor *grad)
 {
     static const tg_axis outer[] = {TG_AXIS_TENSOR, TG_AXIS_EXPERT};
@@ -123,7 +147,7 @@ static tg_axis_set axes_of(const par *p, const tg_placement *at)
     tg_axis_set axes = 0;
     for (int a = 0; a < TG_AXES; a++)
         if (p->split_axes >> a & 1u && at->on[a] >= 0) axes |= 1u << a;
-    return axes;
+    return axes | at->shard;
 }
 
 static teng_tensor *sum_along(par *p, teng_tensor *sum, tg_axis_set axes)
@@ -176,16 +200,6 @@ static bool goes_along(const teng_op_spec *op, int operand)
     return updated || operand == 1;
 }
 
-/* This data rank's rows of what the rank holds of a parameter, in its buffer. */
-static teng_tensor *piece_of(par *p, teng_tensor *whole)
-{
-    tg_piece_attr attr;
-    tg_mesh_cut(whole->desc.dims[0], p->o->mesh.size[TG_AXIS_DATA], p->coord[TG_AXIS_DATA], &attr.begin,
-                &attr.size);
-    const tg_node *node = par_append(p, &tg_op_piece, &attr, 1, &whole);
-    return node ? node->out[0] : NULL;
-}
-
 static teng_status optimize(par *p, const tg_node *node)
 {
     enum { MOST = 16 };
@@ -202,7 +216,8 @@ static teng_status optimize(par *p, const tg_node *node)
         teng_tensor *v = node->in[i];
         in[i] = goes_along(node->op, i) ? split : whole;
         if (v->kind == TG_VALUE_STATE && !par_of(p, v)->local) TG_TRY(par_create(p, v, &in[i]));
-        local[i] = i == 0 && pieces ? piece_of(p, par_of(p, v)->local) : par_get(p, v, &in[i]);
+        local[i] =
+            i == 0 && pieces ? par_shard_of(p, par_of(p, v)->local, &split, true) : par_get(p, v, &in[i]);
         if (!local[i]) return teng_error_status();
     }
     for (int o = 0; o < node->n_out; o++)
@@ -212,7 +227,7 @@ static teng_status optimize(par *p, const tg_node *node)
     for (int o = 0; o < node->n_out; o++) {
         teng_tensor *v = n->out[o];
         const bool put_together = pieces && node->op->updates[o] == 1;
-        if (put_together) v = par_gather_into(p, param, par_of(p, param)->local, v);
+        if (put_together) v = par_gather_into(p, param, par_of(p, param)->local, v, &split);
         if (!v) return teng_error_status();
         made(p, node->out[o], v, put_together ? &at : &out[o]);
     }

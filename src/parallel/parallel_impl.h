@@ -17,7 +17,7 @@ typedef struct par_copy {
     tg_placement at;
     teng_tensor *local;
     tg_phase phase;    /* it serves this phase alone: what backward needs is made again, not kept */
-    const char *scope; /* ZeRO-3: and this layer alone; NULL: any */
+    const char *scope; /* of a parameter that ranks have shards of: and this layer alone; NULL: any */
     size_t scope_len;
     struct par_copy *next;
 } par_copy;
@@ -31,7 +31,6 @@ typedef struct par_value {
     const tg_node *maker;   /* global node */
     teng_tensor *made_into; /* rewritten: look at this global value instead */
     bool weight;            /* a parameter, or one cast: is not moved along tensor and expert axes */
-    bool gathered;          /* ZeRO-3: split along data and gathered before each use */
     bool gradient;          /* of a parameter, complete: travels in reduce_dtype */
     bool at_once;           /* such one, summed over ranks where it is made */
     bool output;            /* of the graph: whole at once */
@@ -47,6 +46,7 @@ typedef struct par {
     tg_parallel *out;
     int coord[TG_AXES];
     tg_axis_set split_axes;   /* axes of more than one rank, without pipeline */
+    tg_axis_set shard_axes;   /* those among which ZeRO splits what they hold in common */
     TG_VEC(par_value) values; /* by global value id */
     tg_strmap *texts;         /* global scope or frame pointer → index into kept */
     TG_VEC(const void *) kept;
@@ -75,8 +75,14 @@ teng_status par_settle(par *p, teng_tensor *global, const tg_placement *want);
 
 /* par_move.c: sums a value of the rank; `global` is what is named in the record. */
 teng_tensor *par_all_reduce(par *p, const teng_tensor *global, teng_tensor *v, tg_axis_set axes);
-/* The data ranks' pieces of a parameter put together in its buffer. */
-teng_tensor *par_gather_into(par *p, const teng_tensor *global, teng_tensor *whole, teng_tensor *piece);
+/* The ranks' shards of a parameter put together in its buffer. */
+teng_tensor *par_gather_into(par *p, const teng_tensor *global, teng_tensor *whole, teng_tensor *piece,
+                             const tg_placement *split);
+/* Which of n indices of dimension shard_dim are this rank's. */
+void par_shard_cut(const par *p, const tg_placement *split, int64_t n, int64_t *begin, int64_t *size);
+/* The rank's shard of v: in v's own bytes where it is one run of them (dimension 0) and in_place is asked
+ * for, else a copy. */
+teng_tensor *par_shard_of(par *p, teng_tensor *v, const tg_placement *split, bool in_place);
 /* The part of the value's bytes that the rank holds. */
 double par_share(const par *p, const par_value *x);
 /* Bytes that a rank sends (ring) when a value of so many bytes, whole along the axes, is reduced or gathered.

@@ -15,6 +15,7 @@ bool par_same(const par *p, const tg_placement *a, const tg_placement *b)
 {
     for (int k = 0; k < TG_AXES; k++)
         if (p->split_axes >> k & 1u && a->on[k] != b->on[k]) return false;
+    if (a->shard != b->shard || (a->shard && a->shard_dim != b->shard_dim)) return false;
     const teng_place d = a->on[TG_AXIS_TENSOR];
     return !(p->split_axes >> TG_AXIS_TENSOR & 1u) || d < 0 ||
            (a->groups > 1 ? a->groups : 1) == (b->groups > 1 ? b->groups : 1);
@@ -213,10 +214,7 @@ static teng_status place_named(par *p)
             par_value *x = &p->values.data[i];
             TG_TRY(by_mark(p, v, &at));
             x->weight = true;
-            if (p->o->zero >= 3) {
-                at = par_state_placement(p, &at, &v->desc);
-                x->gathered = at.on[TG_AXIS_DATA] >= 0;
-            }
+            if (p->o->zero >= 3) at = par_state_placement(p, &at, &v->desc);
         }
         TG_TRY(par_create(p, v, &at));
     }
@@ -236,11 +234,22 @@ static teng_status after_node(par *p, const tg_node *node)
     return TENG_OK;
 }
 
+/* A cast parameter is one still: its shards are put together after the cast, in fewer bytes. */
+static bool is_cast_weight(par *p, const tg_node *node)
+{
+    return node->op == &tg_op_cast && node->phase != TG_UPDATE && par_of(p, node->in[0])->weight;
+}
+
 static teng_status general(par *p, const tg_node *node)
 {
     tg_placement *in = tg_alloc(sizeof *in * (size_t)(node->n_in + 1)), out[TENG_MAX_OUT];
     teng_tensor **local = tg_alloc(sizeof(teng_tensor *) * (size_t)(node->n_in + 1));
     teng_status status = in && local ? par_choose(p, node, in, out) : TENG_MEMORY;
+    if (status == TENG_OK && is_cast_weight(p, node)) {
+        const tg_placement *at = &par_of(p, node->in[0])->at;
+        in[0].shard = out[0].shard = at->shard;
+        in[0].shard_dim = out[0].shard_dim = at->shard_dim;
+    }
     for (int i = 0; i < node->n_in && status == TENG_OK; i++)
         if (!(local[i] = par_get(p, node->in[i], &in[i]))) status = teng_error_status();
     tg_node *made = NULL;
@@ -256,16 +265,6 @@ static teng_status general(par *p, const tg_node *node)
     return status;
 }
 
-/* A cast parameter is one still: it is gathered after the cast, in fewer bytes. */
-static void inherit(par *p, const tg_node *node)
-{
-    if (node->op != &tg_op_cast || node->phase == TG_UPDATE) return;
-    const par_value *from = par_of(p, node->in[0]);
-    par_value *to = &p->values.data[node->out[0]->id];
-    to->weight = from->weight;
-    to->gathered = from->gathered && to->at.on[TG_AXIS_DATA] >= 0;
-}
-
 teng_status par_node(par *p, tg_node *node)
 {
     const tg_node *outer = p->node;
@@ -274,7 +273,7 @@ teng_status par_node(par *p, tg_node *node)
     teng_status status = par_special(p, node, &done);
     if (status == TENG_OK && !done) status = par_update(p, node, &done);
     if (status == TENG_OK && !done) status = general(p, node);
-    if (status == TENG_OK && !done) inherit(p, node);
+    if (status == TENG_OK && !done && is_cast_weight(p, node)) p->values.data[node->out[0]->id].weight = true;
     if (status == TENG_OK) status = after_node(p, node);
     p->node = outer;
     if (status != TENG_OK && !outer) {
@@ -383,6 +382,7 @@ teng_status tg_parallel_apply(tg_graph *global, const tg_parallel_options *optio
         tg_mesh_coords(&options->mesh, options->rank, p.coord);
         for (int a = 0; a < TG_AXES; a++)
             if (a != TG_AXIS_PIPELINE && options->mesh.size[a] > 1) p.split_axes |= 1u << a;
+        if (options->zero) p.shard_axes = p.split_axes & TG_SHARD_AXES;
         status = p.split_axes ? apply(&p) : as_it_is(&p);
         if (status == TENG_OK && options->fusion) status = par_fuse(p.g, options->fusion, made);
     }

@@ -19,7 +19,9 @@ typedef struct tg_parallel_options {
     const char *const *batch;
     int n_batch;
     bool sequence; /* norms and the residual stream are split by positions on the tensor axis */
-    int zero;      /* 1: optimizer states, 2: gradients too, 3: parameters too, along the data axis */
+    /* 1: optimizer states, 2: gradients too, 3: parameters too, each among the ranks of the data, expert and
+     * context axes that hold the same of it; 0, or one such rank: not */
+    int zero;
     teng_dtype reduce_dtype; /* of gradients on their way: TENG_F32, TENG_BF16 */
     size_t fusion;           /* gradients are reduced together up to so many bytes; 0: each by itself */
     int64_t micro_batches; /* > 1: gradients are summed locally (zero < 2) and reduced in the update phase */

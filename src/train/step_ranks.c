@@ -35,17 +35,28 @@ static teng_status gather_param(tg_step *s, const tg_param_info *param)
         memcpy(to->data, from->data, tg_desc_bytes(&param->desc));
         return TENG_OK;
     }
-    tg_group *group = tg_comm_along(tg_comm_current(), 1u << TG_AXIS_DATA);
+    tg_group *group = tg_comm_along(tg_comm_current(), at->placement.shard);
     if (!group) return teng_error_status();
-    int64_t *counts = tg_alloc(sizeof *counts * (size_t)tg_group_size(group));
-    if (!counts) return TENG_MEMORY;
-    for (int r = 0; r < tg_group_size(group); r++) { /* the first ranks differ along the data axis alone */
-        tg_box box;
-        tg_mesh_box(&s->split.mesh, r, &at->whole, &at->placement, &box);
-        counts[r] = tg_box_numel(&box);
+    const int n = tg_group_size(group);
+    const size_t size = (size_t)teng_dtype_size(param->desc.dtype);
+    const bool runs = at->placement.shard_dim == 0; /* one behind the other */
+    tg_box *boxes = tg_alloc(sizeof *boxes * (size_t)n), whole = tg_box_whole(&at->whole);
+    int64_t *counts = tg_alloc(sizeof *counts * (size_t)n);
+    char *shards = runs ? to->data : tg_alloc(tg_desc_bytes(&at->whole));
+    teng_status status = boxes && counts && shards ? TENG_OK : TENG_MEMORY;
+    for (int r = 0; r < n && status == TENG_OK; r++) { /* the first ranks differ along the data axis alone */
+        tg_mesh_box(&s->split.mesh, r, &at->whole, &at->placement, &boxes[r]);
+        counts[r] = tg_box_numel(&boxes[r]);
     }
-    const teng_status status = tg_comm_all_gather(group, param->desc.dtype, from->data, to->data, counts);
+    if (status == TENG_OK) status = tg_comm_all_gather(group, param->desc.dtype, from->data, shards, counts);
+    const char *next = shards;
+    for (int r = 0; r < n && !runs && status == TENG_OK; r++) {
+        tg_box_copy(size, &boxes[r], next, &whole, to->data);
+        next += (size_t)counts[r] * size;
+    }
+    if (!runs) tg_free(shards);
     tg_free(counts);
+    tg_free(boxes);
     return status;
 }
 

@@ -129,9 +129,9 @@ static teng_status infer_into(teng_op_call *call)
     teng_desc whole = call->in[1];
     TG_TRY(want_piece(a, &call->in[1], "piece"));
     whole.dims[a->dim] = a->total;
-    if (a->dim != 0 || !tg_desc_equal(&whole, &call->in[0])) {
+    if (!tg_desc_equal(&whole, &call->in[0])) {
         char x[TG_DESC_TEXT], y[TG_DESC_TEXT];
-        return tg_fail(TENG_INVALID, "whole is %s; with dim = %lld it must be %s, and dim 0",
+        return tg_fail(TENG_INVALID, "whole is %s; with dim = %lld it must be %s",
                        tg_desc_text(x, &call->in[0]), (long long)a->dim, tg_desc_text(y, &whole));
     }
     call->out[0] = call->in[0];
@@ -307,7 +307,9 @@ static teng_status run_into(const teng_kernel_args *args)
         return TENG_OK;
     }
     TG_TRY(counts_make(&c, a, &l));
-    const teng_status status = tg_comm_all_gather(g, piece->dtype, args->in[1], args->out[0], c.of);
+    char *to = l.outer > 1 ? args->workspace : args->out[0];
+    const teng_status status = tg_comm_all_gather(g, piece->dtype, args->in[1], to, c.of);
+    if (status == TENG_OK && l.outer > 1) interleave(a, &l, args->out[0], args->workspace, true);
     counts_free(&c);
     return status;
 }
@@ -367,7 +369,7 @@ TABLE(reduce, {"pairwise, sums in the order of the ranks", NULL, NULL, run_reduc
 TABLE(gather, {"pairwise", NULL, prepare, run_gather, NULL});
 TABLE(scatter, {"pairwise, sums in the order of the ranks", NULL, prepare, run_scatter, NULL});
 TABLE(to_all, {"pairwise", NULL, prepare_to_all, run_to_all, NULL});
-TABLE(into, {"pairwise", NULL, NULL, run_into, NULL});
+TABLE(into, {"pairwise", NULL, prepare, run_into, NULL});
 
 #define AFTER "it is put into a rank's graph after differentiation"
 const teng_op_spec tg_op_all_reduce = {
@@ -444,8 +446,8 @@ const teng_op_spec tg_op_all_to_all = {
 };
 const teng_op_spec tg_op_gather_into = {
     .name = "gather_into",
-    .doc = "whole <- the pieces of the ranks along axes, one behind the other along dimension 0. Inputs "
-           "whole, piece.",
+    .doc = "whole <- the pieces of the ranks along axes, put together along dim. Inputs whole, "
+           "piece.",
     .min_in = 2,
     .max_in = 2,
     .n_out = 1,

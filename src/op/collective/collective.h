@@ -17,7 +17,7 @@ typedef struct tg_all_reduce_attr {
 } tg_all_reduce_attr;
 /* all_gather: the ranks' pieces of dimension dim put together; reduce_scatter: this rank's piece of the sum.
  * The pieces of a dimension of `total` elements are those of tg_mesh_cut(total, parts, index).
- * gather_into: the whole's dimension dim = 0 is overwritten by the ranks' pieces (in whole, piece; updates
+ * gather_into: the whole is overwritten by the ranks' pieces of its dimension dim (in whole, piece; updates
  * 0). */
 typedef struct tg_pieces_attr {
     int64_t axes, parts, index;
