@@ -60,6 +60,8 @@ bool tg_gemm_native(teng_dtype dtype);
 /* TENG_INVALID for a wrong specification; TENG_UNSUPPORTED with the reason when oneDNN declines it. */
 teng_status tg_gemm_plan_create(const tg_gemm_spec *spec, tg_gemm_plan **out);
 void tg_gemm_plan_destroy(tg_gemm_plan **plan);
+/* Says, to the list of products (cpu_products.h), that the caller runs the plan once more. */
+void tg_gemm_again(const tg_gemm_plan *plan);
 /* Bytes that each run needs at `scratch` (64-byte aligned, contents undefined before and after). May be 0. */
 size_t tg_gemm_scratch(const tg_gemm_plan *plan);
 /* Implementation that oneDNN chose ("brg:avx512_core"), for plan listings. */

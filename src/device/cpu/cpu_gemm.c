@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "device/cpu/gemm_dnnl.h"
 #include "device/cpu_isa.h"
+#include "device/cpu_products.h"
 #include "tensor/desc.h"
 
 #include <math.h>
@@ -61,6 +62,7 @@ struct tg_gemm_plan {
     size_t wide_at[3]; /* and where their f32 copies lie in scratch; C: only if it is not f32 */
     size_t scratch;
     char impl[64];
+    tg_gemm_spec spec; /* complete, as it was asked for */
 };
 
 static dnnl_engine_t engine; /* one for the process, never destroyed: oneDNN's own caches refer to it */
@@ -585,6 +587,8 @@ teng_status tg_gemm_plan_create(const tg_gemm_spec *spec, tg_gemm_plan **out)
         return tg_fail(TENG_UNSUPPORTED, "oneDNN has no CPU engine here: its library was built without one");
     tg_gemm_plan *plan = tg_calloc(1, sizeof *plan);
     if (!plan) return TENG_MEMORY;
+    const tg_gemm_spec asked = s;
+    if (s.way == TG_GEMM_BY_SIZES) s.way = tg_products_find(&s);
     dnnl_status_t status = build_or_loop(&s, plan);
     if (status == dnnl_unimplemented && s.a != TENG_F32) {
         clear(plan);
@@ -597,8 +601,14 @@ teng_status tg_gemm_plan_create(const tg_gemm_spec *spec, tg_gemm_plan **out)
                        teng_dtype_name(s.a), (long long)s.m, (long long)s.n, (long long)s.k,
                        (long long)s.batch, dnnl_reason(status));
     }
+    plan->spec = asked;
     *out = plan;
     return TENG_OK;
+}
+
+void tg_gemm_again(const tg_gemm_plan *plan)
+{
+    (void)tg_products_find(&plan->spec);
 }
 
 void tg_gemm_plan_destroy(tg_gemm_plan **plan)
