@@ -27,7 +27,7 @@ tg_gemm_way tg_products_way(const tg_product *product);
 
 /* Measures the ways of every product of the list without one, on drawn numbers with the current threads, by
  * turns, and chooses: the least median, where it is 3 % below that of the way by sizes. A run takes about
- * 20 ms at most; larger products are measured on a part. Products that memory has no room for go by sizes.
+ * 10 ms at most; larger products are measured on a part. Products that memory has no room for go by sizes.
  * *measured: how many. */
 teng_status tg_products_measure(int *measured);
 
@@ -42,7 +42,7 @@ json_t *tg_product_json(const tg_product *product);
 
 /* $XDG_CACHE_HOME/teng or ~/.cache/teng, products-<model>-<isa>-<threads>.json; heap; NULL: no home. */
 char *tg_products_cache_path(void);
-/* The same from a file. None is no error; TENG_INVALID: it is broken, or of another oneDNN. */
+/* The same from a file. None is no error; one that is broken, or of another oneDNN, is. */
 teng_status tg_products_load(const char *path, bool all);
 teng_status tg_products_save(const char *path); /* makes the folder */
 

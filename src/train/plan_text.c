@@ -244,7 +244,8 @@ teng_status tg_run_plan_text(const tg_config *cfg, int64_t rank, const char *wha
     if (status == TENG_OK) tg_step_measure_rates(&options);
     if (status == TENG_OK) status = tg_run_choose_offload(cfg, lm, dev, &options);
     if (status == TENG_OK && mesh.ranks == 1)
-        status = tg_run_choose_products(cfg, lm, dev, &options, NULL, NULL);
+        status = tg_run_choose_products(cfg, lm, dev, &options, NULL, NULL,
+                                        strcmp(what, "summary") == 0 ? out : NULL);
     if (status == TENG_OK) {
         store = tg_store_create(dev);
         status = store ? tg_step_create(lm, store, &options, &step) : TENG_MEMORY;

@@ -282,8 +282,8 @@ static teng_status plan_all(tg_run *run)
 static teng_status choose_products(tg_run *run)
 {
     char *recorded = run->owned ? path_in(run, PRODUCTS) : NULL;
-    const teng_status status =
-        tg_run_choose_products(run->cfg, run->lm, run->core->dev, &run->core->options, run->team, recorded);
+    const teng_status status = tg_run_choose_products(run->cfg, run->lm, run->core->dev, &run->core->options,
+                                                      run->team, recorded, NULL);
     tg_free(recorded);
     return status;
 }

@@ -71,7 +71,8 @@ static void load(const char *path, const char *remedy)
 }
 
 /* Ways for all products of the list, of which `all` has every rank's; their text. */
-static teng_status choose(const tg_team *team, const char *all, const char *recorded, char **text)
+static teng_status choose(const tg_team *team, const char *all, const char *recorded, char **text,
+                          tg_strbuf *said)
 {
     char *cache = tg_products_cache_path();
     int n = 0;
@@ -96,9 +97,14 @@ static teng_status choose(const tg_team *team, const char *all, const char *reco
     *text = json ? tg_json_text(json, 0) : NULL;
     if (status == TENG_OK && !*text) status = TENG_MEMORY;
     json_decref(json);
-    if (status == TENG_OK)
-        tg_info("products: %zu, of which %d measured in %.1f s; ways are kept in %s", tg_products_count(), n,
-                seconds, cache ? cache : "no cache, without a home");
+    tg_strbuf line = {0};
+    tg_strbuf_printf(&line, "%zu, of which %d measured in %.1f s; ways are kept in %s", tg_products_count(),
+                     n, seconds, cache ? cache : "no cache: there is no home folder");
+    if (status == TENG_OK && said)
+        tg_strbuf_printf(said, "products              %s\n", tg_strbuf_str(&line));
+    else if (status == TENG_OK)
+        tg_info("products: %s", tg_strbuf_str(&line));
+    tg_strbuf_free(&line);
     if (status == TENG_OK && n && cache) { /* with what others have measured since */
         (void)tg_products_load(cache, true);
         if (tg_products_save(cache) != TENG_OK) tg_warn("products: %s", teng_error());
@@ -109,14 +115,16 @@ static teng_status choose(const tg_team *team, const char *all, const char *reco
 }
 
 teng_status tg_run_choose_products(const tg_config *cfg, teng_cell *lm, tg_device *dev,
-                                   const tg_step_options *options, tg_team *team, const char *recorded)
+                                   const tg_step_options *options, tg_team *team, const char *recorded,
+                                   tg_strbuf *said)
 {
     char *own = NULL, *all = NULL, *chosen = NULL, *text = NULL;
     if (!measured(cfg)) return TENG_OK;
     teng_status status = tg_team_agree(team, list_products(cfg, lm, dev, options, &own));
     if (status == TENG_OK) status = tg_team_gather_text(team, own, &all);
     if (status == TENG_OK)
-        status = tg_team_agree(team, tg_team_is_first(team) ? choose(team, all, recorded, &chosen) : TENG_OK);
+        status = tg_team_agree(team,
+                               tg_team_is_first(team) ? choose(team, all, recorded, &chosen, said) : TENG_OK);
     if (status == TENG_OK) status = tg_team_first_text(team, chosen ? chosen : "", &text);
     json_t *json = NULL;
     tg_products_clear();
@@ -151,9 +159,10 @@ static void print_product(const tg_product *p, const tg_cpu_peak *peak, tg_strbu
     tg_strbuf_printf(&what, "%lld × %lld × %lld %s", (long long)s->m, (long long)s->n, (long long)s->k,
                      teng_dtype_name(s->a));
     if (s->c != s->a) tg_strbuf_printf(&what, " to %s", teng_dtype_name(s->c));
-    tg_strbuf_printf(&what, "%s%s%s%s", s->trans_a ? ", aᵀ" : "", s->trans_b ? ", bᵀ" : "",
-                     s->bias ? ", bias" : "", s->accumulate ? ", added" : "");
-    tg_strbuf_printf(out, "  %6lld  %-48s %-18s", (long long)p->times, tg_strbuf_str(&what),
+    tg_strbuf_printf(&what, "%s%s%s%s", s->trans_a ? ", a transposed" : "",
+                     s->trans_b ? ", b transposed" : "", s->bias ? ", bias" : "",
+                     s->accumulate ? ", added" : "");
+    tg_strbuf_printf(out, "  %6lld  %-58s %-18s", (long long)p->times, tg_strbuf_str(&what),
                      tg_gemm_way_name(tg_products_way(p)));
     if (p->gflops > 0) tg_strbuf_printf(out, " %6.0f  %3.0f %%", p->gflops, 100 * share_of_peak(p, peak));
     tg_strbuf_putc(out, '\n');
