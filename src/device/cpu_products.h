@@ -27,7 +27,7 @@ tg_gemm_way tg_products_way(const tg_product *product);
 
 /* Measures the ways of every product of the list without one, on drawn numbers with the current threads, by
  * turns, and chooses: the least median, where it is 3 % below that of the way by sizes. A run takes about
- * 10 ms at most; larger products are measured on a part. Products that memory has no room for go by sizes.
+ * 25 ms at most; larger products are measured on a part. Products that memory has no room for go by sizes.
  * *measured: how many. */
 teng_status tg_products_measure(int *measured);
 
