@@ -251,7 +251,7 @@ static void test_ways(void **state)
                 s.bias = !s.accumulate;
                 s.packed_b = true;
                 s.lda = (s.trans_a ? s.m : s.k) + 3;
-                s.way = way;
+                s.way = (tg_gemm_way)way;
                 check_some(&s, 101);
                 s.m = 9, s.n = 8, s.lda = 0; /* too few to share out */
                 if (bits == 3) check(&s);
@@ -282,7 +282,7 @@ static void test_by_sizes(void **state)
     omp_set_num_threads(before);
     tg_gemm_set_strict(true);
     for (int way = 1; way < TG_GEMM_WAYS; way++)
-        assert_false(tg_gemm_can(&head, way));
+        assert_false(tg_gemm_can(&head, (tg_gemm_way)way));
     tg_gemm_set_strict(false);
 }
 
