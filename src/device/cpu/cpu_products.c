@@ -18,8 +18,8 @@
 #include <string.h>
 
 #define RUN_SECONDS 0.025 /* of one run, about */
-#define HOPELESS 1.15    /* × the best: not run again */
-#define GAIN 0.97        /* × the time by sizes: worth another way */
+#define HOPELESS 1.15     /* × the best: not run again */
+#define GAIN 0.97         /* × the time by sizes: worth another way */
 enum { ROUNDS = 3, SETS = 3 };
 
 static TG_VEC(tg_product) list;
