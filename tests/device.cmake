@@ -4,6 +4,7 @@ tg_test(test_device ROOMS device LABELS fast)
 tg_test(test_gemm ROOMS device LABELS fast)
 target_link_libraries(test_gemm PRIVATE OpenMP::OpenMP_C)
 tg_test(test_cpu_info ROOMS device LABELS fast)
+tg_test(test_products ROOMS device LABELS fast)
 
 # The same products under lower instruction sets; 77 says that this machine lacks one.
 set_tests_properties(test_gemm PROPERTIES SKIP_RETURN_CODE 77)

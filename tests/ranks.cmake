@@ -4,6 +4,11 @@ if(TENG_MPI_LIBRARY)
   tg_mpi_test(test_team_2 2 COMMAND $<TARGET_FILE:test_team> LABELS fast)
   tg_mpi_test(test_team_4 4 COMMAND $<TARGET_FILE:test_team> LABELS fast)
 
+  add_test(NAME test_products_ranks COMMAND sh ${CMAKE_CURRENT_SOURCE_DIR}/test_products_ranks.sh $<TARGET_FILE:teng>
+                                            ${CMAKE_SOURCE_DIR})
+  set_tests_properties(test_products_ranks PROPERTIES LABELS fast SKIP_RETURN_CODE 77 TIMEOUT 300 PROCESSORS 2
+    ENVIRONMENT TENG_MPIRUN=${TENG_MPIRUN})
+
   # tg_ranks_test(name FAMILY … ALL "KEY=VALUE …" LABELS … CASES "RANKS KEY=VALUE …" …)
   function(tg_ranks_test name)
     cmake_parse_arguments(T "" "FAMILY;ALL" "LABELS;CASES" ${ARGN})

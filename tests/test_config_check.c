@@ -172,6 +172,9 @@ static void test_parallel(void **state)
     refuses("parallel: {data: 4, shard_group: 2}\n", "f.yaml:1:34: ", "no meaning with parallel.zero = 0");
     refuses("parallel: {data: 4, zero: 1, shard_group: 3}\n",
             "f.yaml:1:43: ", "does not divide parallel.data");
+    refuses("context: {mode: pynative, products: measured}\n",
+            "f.yaml:1:37: ", "needs a step that is planned");
+    refuses("context: {deterministic: strict, products: measured}\n", "f.yaml:1:44: ", "by sizes alone");
     refuses("context.mode: pynative\nparallel.tensor: 2\n",
             "f.yaml:2:18: ", "set context.mode = graph; pynative knows parallel.data and parallel.zero");
     refuses("parallel.fusion: much\n", "f.yaml:1:18: ", "is none of: off, auto, a number of bytes");

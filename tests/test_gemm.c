@@ -235,6 +235,57 @@ static void test_copies(void **state)
         }
 }
 
+/* Every way, asked for, gives the product; where it cannot go, sizes decide. */
+static void test_ways(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+        for (int way = 1; way < TG_GEMM_WAYS; way++)
+            for (int bits = 0; bits < 4; bits++) {
+                tg_gemm_spec s = {.a = types[t][0], .b = types[t][0], .c = types[t][1], .k = 38};
+                s.m = 290;
+                s.n = 270 + 50 * (bits & 1); /* edges on both sides */
+                s.trans_a = bits & 1;
+                s.trans_b = bits & 2;
+                s.accumulate = s.trans_a == s.trans_b;
+                s.bias = !s.accumulate;
+                s.packed_b = true;
+                s.lda = (s.trans_a ? s.m : s.k) + 3;
+                s.way = (tg_gemm_way)way;
+                check_some(&s, 101);
+                s.m = 9, s.n = 8, s.lda = 0; /* too few to share out */
+                if (bits == 3) check(&s);
+            }
+}
+
+/* What sizes point to: parts for the threads where A is transposed or the sum is long; never a way that
+ * cannot be gone. Strict plans know no ways. */
+static void test_by_sizes(void **state)
+{
+    (void)state;
+    const tg_gemm_spec weight_gradient = {.m = 768, .n = 2304, .k = 4096, .trans_a = true},
+                       small = {.m = 40, .n = 30, .k = 4096, .trans_a = true},
+                       head = {.m = 1024, .n = 768, .k = 50257, .packed_b = true},
+                       forward = {.m = 4096, .n = 2304, .k = 768, .bias = true};
+    assert_int_equal(tg_gemm_by_sizes(&weight_gradient), TG_GEMM_ROWS);
+    assert_int_equal(tg_gemm_by_sizes(&small), TG_GEMM_STORED);
+    assert_int_equal(tg_gemm_by_sizes(&head), TG_GEMM_COLUMNS);
+    assert_int_equal(tg_gemm_by_sizes(&forward), TG_GEMM_COPY_B);
+    assert_false(tg_gemm_can(&small, TG_GEMM_ROWS));
+    assert_false(tg_gemm_can(&forward, TG_GEMM_PACKED));
+    assert_false(tg_gemm_can(&forward, TG_GEMM_COPY_AB));
+    const int before = omp_get_max_threads();
+    omp_set_num_threads(24); /* 32 rows a thread would be too few: 6 x 4 */
+    assert_int_equal(tg_gemm_by_sizes(&weight_gradient), TG_GEMM_ROWS);
+    omp_set_num_threads(509); /* prime, and too many for either side */
+    assert_int_equal(tg_gemm_by_sizes(&weight_gradient), TG_GEMM_COPY_AB);
+    omp_set_num_threads(before);
+    tg_gemm_set_strict(true);
+    for (int way = 1; way < TG_GEMM_WAYS; way++)
+        assert_false(tg_gemm_can(&head, (tg_gemm_way)way));
+    tg_gemm_set_strict(false);
+}
+
 /* Heads of an attention layer: row r of head h starts at (r * heads + h) * width. */
 static void test_interleaved_heads(void **state)
 {
@@ -448,15 +499,23 @@ int main(void)
         return 77;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_options),   cmocka_unit_test(test_strides),
-        cmocka_unit_test(test_copies),        cmocka_unit_test(test_interleaved_heads),
-        cmocka_unit_test(test_shared),        cmocka_unit_test(test_f32_is_exact),
-        cmocka_unit_test(test_same_bits),     cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_all_options),
+        cmocka_unit_test(test_strides),
+        cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_ways),
+        cmocka_unit_test(test_interleaved_heads),
+        cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_f32_is_exact),
+        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_names),
     };
     const struct CMUnitTest strict_only[] = {cmocka_unit_test(test_strict_bits_on_any_threads),
                                              cmocka_unit_test(test_strict_blocks)};
+    const struct CMUnitTest by_sizes_only[] = {cmocka_unit_test(test_by_sizes)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    failed += cmocka_run_group_tests(by_sizes_only, NULL, NULL);
     tg_gemm_set_strict(true);
     failed += cmocka_run_group_tests_name("strict", tests, NULL, NULL);
     return failed + cmocka_run_group_tests(strict_only, NULL, NULL);

@@ -105,6 +105,7 @@ static teng_status open_parts(tg_bench_step *b)
     TG_TRY(
         tg_core_create(b->lm, cfg->context.device, (int)cfg->context.threads, &options, b->team, &b->core));
     b->modelled = tg_clock_seconds();
+    TG_TRY(tg_run_choose_products(cfg, b->lm, b->core->dev, &options, b->team, NULL, NULL));
     TG_TRY(tg_run_plan_micro_batch(cfg, b->core->step, &b->plan));
     teng_desc desc[2];
     const tg_step_feed shapes = tg_run_shapes(cfg, cfg->train.micro_batches, desc);

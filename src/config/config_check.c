@@ -311,6 +311,22 @@ static teng_status check_sink(const tg_config *cfg, int64_t ranks)
         "context.mode = graph, or data.sink = false for context.mode = pynative");
 }
 
+static teng_status check_products(const tg_config *cfg, int64_t ranks)
+{
+    (void)ranks;
+    if (cfg->context.products == TG_CFG_PRODUCTS_SIZES) return TENG_OK;
+    if (cfg->context.deterministic == TG_CFG_DETERMINISTIC_STRICT)
+        return tg_config_refuse(
+            cfg, "context.products",
+            "context.products = measured goes by this machine's clock, and "
+            "context.deterministic = strict by sizes alone: set context.products = sizes");
+    if (cfg->context.mode == TG_CFG_MODE_PYNATIVE)
+        return tg_config_refuse(cfg, "context.products",
+                                "context.products = measured needs a step that is planned: set "
+                                "context.mode = graph, or context.products = sizes");
+    return TENG_OK;
+}
+
 bool tg_config_profile_steps(const tg_config *cfg, int64_t *first, int64_t *last)
 {
     const char *text = cfg->profile.steps;
@@ -370,23 +386,12 @@ static teng_status check_offload(const tg_config *cfg, int64_t ranks)
 
 typedef teng_status check_fn(const tg_config *cfg, int64_t ranks);
 static check_fn *const checks[] = {
-    check_model_named,
-    check_family_names,
-    check_heads,
-    check_kv_heads,
-    check_head_dim,
-    check_experts,
-    check_rope,
-    check_seq_len,
-    check_buckets,
-    check_batch,
-    check_schedule,
-    check_optimizer,
-    check_loss_scale,
-    check_sink,
-    check_profile,
-    check_offload,
-    tg_config_check_parallel,
+    check_model_named, check_family_names, check_heads,
+    check_kv_heads,    check_head_dim,     check_experts,
+    check_rope,        check_seq_len,      check_buckets,
+    check_batch,       check_schedule,     check_optimizer,
+    check_loss_scale,  check_sink,         check_products,
+    check_profile,     check_offload,      tg_config_check_parallel,
 };
 
 teng_status tg_config_check(const tg_config *cfg, int64_t ranks)

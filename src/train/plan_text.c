@@ -46,7 +46,8 @@ static void print_on_disk(const tg_config *cfg, const tg_plan *plan, tg_strbuf *
 }
 
 static teng_status print_summary(const tg_config *cfg, const tg_lm_info *info, const tg_step *step,
-                                 const tg_plan *plan, double seconds_to_plan, tg_strbuf *out)
+                                 const tg_plan *plan, const tg_cpu_peak *peak, double seconds_to_plan,
+                                 tg_strbuf *out)
 {
     char a[32], b[32];
     const double per_token = tg_lm_flops_per_token(info, cfg->train.seq_len);
@@ -85,6 +86,7 @@ static teng_status print_summary(const tg_config *cfg, const tg_lm_info *info, c
     tg_strbuf_printf(out, "; program and libraries, resident now %s\n",
                      tg_format_bytes(a, (double)tg_current_rss()));
     TG_TRY(tg_plan_print_kinds(plan, out));
+    tg_run_print_products(cfg, peak, out);
     tg_strbuf_printf(out, "passes\n%s", tg_step_pass_report(step));
     return TENG_OK;
 }
@@ -101,7 +103,7 @@ static teng_status draw(const tg_config *cfg, const tg_lm_info *info, const tg_p
 }
 
 static teng_status print_json(const tg_config *cfg, const tg_lm_info *info, const tg_step *step,
-                              const tg_plan *plan, tg_strbuf *out)
+                              const tg_plan *plan, const tg_cpu_peak *peak, tg_strbuf *out)
 {
     json_t *json = tg_plan_json(plan);
     if (!json) return tg_fail(TENG_MEMORY, "out of memory for the plan's JSON");
@@ -114,6 +116,7 @@ static teng_status print_json(const tg_config *cfg, const tg_lm_info *info, cons
     json_object_set_new(json, "flops_per_token", json_real(tg_lm_flops_per_token(info, cfg->train.seq_len)));
     json_object_set_new(json, "tokens_per_step", json_integer(cfg->train.batch_size * cfg->train.seq_len));
     json_object_set_new(json, "passes", json_string(tg_step_pass_report(step)));
+    json_object_set_new(json, "products", tg_run_products_json(peak));
     const tg_parallel *layout = tg_step_parallel(step, plan);
     if (layout) json_object_set_new(json, "parallel", tg_parallel_json(layout));
     char *text = tg_json_text(json, 2);
@@ -160,6 +163,15 @@ static teng_status print_redistributions(const tg_parallel *layout, tg_strbuf *o
     return out->failed ? tg_fail(TENG_MEMORY, "out of memory for the listing") : TENG_OK;
 }
 
+/* What rates of products are a share of; NULL: they were not measured, for one rank of many. */
+static const tg_cpu_peak *measured_peak(const tg_config *cfg, const tg_step *step, tg_cpu_peak *peak)
+{
+    if (cfg->context.products != TG_CFG_PRODUCTS_MEASURED || step->options.parallel) return NULL;
+    if (tg_cpu_measure_peak(false, peak) == TENG_OK) return peak;
+    teng_error_clear();
+    return NULL;
+}
+
 static teng_status print(const tg_config *cfg, const tg_lm_info *info, tg_step *step, const char *what,
                          tg_strbuf *out)
 {
@@ -168,8 +180,11 @@ static teng_status print(const tg_config *cfg, const tg_lm_info *info, tg_step *
     const double begin = tg_clock_seconds();
     TG_TRY(tg_run_plan_micro_batch(cfg, step, &plan));
     const double seconds = tg_clock_seconds() - begin;
+    tg_cpu_peak machine;
+    const tg_cpu_peak *peak = measured_peak(cfg, step, &machine);
+    TG_TRY(tg_run_note_products(cfg, step, plan));
     if (strcmp(what, "summary") == 0) {
-        TG_TRY(print_summary(cfg, info, step, plan, seconds, out));
+        TG_TRY(print_summary(cfg, info, step, plan, peak, seconds, out));
         print_rank(cfg, tg_step_parallel(step, plan), plan, out);
         return print_pipeline(cfg, step, false, out);
     }
@@ -189,7 +204,7 @@ static teng_status print(const tg_config *cfg, const tg_lm_info *info, tg_step *
         TG_TRY(tg_plan_print_kinds(plan, out));
         tg_plan_print_memory(plan, out);
     } else if (strcmp(what, "json") == 0)
-        return print_json(cfg, info, step, plan, out);
+        return print_json(cfg, info, step, plan, peak, out);
     else
         return tg_fail(TENG_INVALID, "plan: there is no listing \"%s\"", what);
     return out->failed ? tg_fail(TENG_MEMORY, "out of memory for the listing") : TENG_OK;
@@ -228,6 +243,9 @@ teng_status tg_run_plan_text(const tg_config *cfg, int64_t rank, const char *wha
     if (status == TENG_OK) status = tg_device_open(cfg->context.device, (int)cfg->context.threads, &dev);
     if (status == TENG_OK) tg_step_measure_rates(&options);
     if (status == TENG_OK) status = tg_run_choose_offload(cfg, lm, dev, &options);
+    if (status == TENG_OK && mesh.ranks == 1)
+        status = tg_run_choose_products(cfg, lm, dev, &options, NULL, NULL,
+                                        strcmp(what, "summary") == 0 ? out : NULL);
     if (status == TENG_OK) {
         store = tg_store_create(dev);
         status = store ? tg_step_create(lm, store, &options, &step) : TENG_MEMORY;

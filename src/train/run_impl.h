@@ -105,7 +105,18 @@ double tg_run_forecast_seconds(const tg_config *cfg, const tg_plan *plan);
 tg_step_feed tg_run_shapes(const tg_config *cfg, int64_t pieces, teng_desc desc[2]);
 /* The plan of one micro-batch (NULL in pynative). Over memory.budget: an error that says what would fit. */
 teng_status tg_run_plan_micro_batch(const tg_config *cfg, tg_step *step, const tg_plan **out);
-/* context.cpu_isa, context.plugins. */
+/* ---- context.products (run_products.c) ---- */
+/* Collective of the team; with products=sizes nothing. recorded: the ways that a resumed run began with, NULL
+ * for a new one. What was measured is a line of said (rank 0's), NULL: of the log. */
+teng_status tg_run_choose_products(const tg_config *cfg, teng_cell *lm, tg_device *dev,
+                                   const tg_step_options *options, tg_team *team, const char *recorded,
+                                   tg_strbuf *said);
+teng_status tg_run_keep_products(const tg_config *cfg, const char *path); /* for resume */
+/* Lists the products of a planned step; then text and JSON can be had. peak NULL: nothing was measured. */
+teng_status tg_run_note_products(const tg_config *cfg, const tg_step *step, const tg_plan *plan);
+void tg_run_print_products(const tg_config *cfg, const tg_cpu_peak *peak, tg_strbuf *out);
+json_t *tg_run_products_json(const tg_cpu_peak *peak);
+/* context.cpu_isa, context.plugins; products go by sizes. */
 teng_status tg_run_prepare_context(const tg_config *cfg);
 
 #endif

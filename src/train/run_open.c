@@ -1,16 +1,19 @@
 /*
  * Making a run folder and reopening one. A folder holds config.yaml (resolved, with the source of each
- * value), metrics.jsonl, log.txt, tokenizer.json, checkpoints/, model/ and run.lock. Nothing is written
- * before everything that can be refused has been checked.
+ * value), metrics.jsonl, log.txt, tokenizer.json, products.json, checkpoints/, model/ and run.lock. Nothing
+ * is written before everything that can be refused has been checked.
  */
 #include "base/clock.h"
 #include "base/fail.h"
 #include "device/cpu_gemm.h"
 #include "device/cpu_isa.h"
+#include "device/cpu_products.h"
 #include "tensor/desc.h"
 #include "train/run_impl.h"
 
 #include <string.h>
+
+#define PRODUCTS "products.json"
 
 enum { AUTO_FUSION = 8 << 20 }; /* bytes of parallel.fusion=auto */
 
@@ -24,6 +27,7 @@ teng_status tg_run_prepare_context(const tg_config *cfg)
     if (strcmp(cfg->context.cpu_isa, "auto") != 0) {
         if (tg_cpu_isa_limit(cfg->context.cpu_isa) != TENG_OK) return tg_fail_context("context.cpu_isa");
     }
+    tg_products_clear();
     tg_gemm_set_strict(cfg->context.deterministic == TG_CFG_DETERMINISTIC_STRICT);
     for (size_t i = 0; i < cfg->context.plugins.count; i++)
         TG_TRY(teng_plugin_load(cfg->context.plugins.items[i]));
@@ -275,6 +279,25 @@ static teng_status plan_all(tg_run *run)
     return tg_core_lay_out(run->core, &shapes);
 }
 
+static teng_status choose_products(tg_run *run)
+{
+    char *recorded = run->owned ? path_in(run, PRODUCTS) : NULL;
+    const teng_status status = tg_run_choose_products(run->cfg, run->lm, run->core->dev, &run->core->options,
+                                                      run->team, recorded, NULL);
+    tg_free(recorded);
+    return status;
+}
+
+static teng_status keep_products(tg_run *run)
+{
+    char *path = path_in(run, PRODUCTS);
+    const teng_status status = !path                         ? TENG_MEMORY
+                               : tg_team_is_first(run->team) ? tg_run_keep_products(run->cfg, path)
+                                                             : TENG_OK;
+    tg_free(path);
+    return status;
+}
+
 double tg_run_peak_flops(const tg_run *run, const tg_cpu_peak *peak)
 {
     return tg_step_peak_flops(&run->core->options, peak) * run->team->ranks;
@@ -292,6 +315,7 @@ static teng_status open_parts(tg_run *run)
     TG_TRY(tg_team_bind(run->team, cfg));
     TG_TRY(tg_team_agree(run->team, open_core(run)));
     if (tg_team_is_many(run->team)) TG_TRY(same_data(run));
+    TG_TRY(choose_products(run));
     TG_TRY(tg_team_agree(run->team, plan_all(run)));
     tg_cpu_peak peak;
     if (tg_cpu_measure_peak(false, &peak) == TENG_OK) run->peak_flops = tg_run_peak_flops(run, &peak);
@@ -313,7 +337,7 @@ static teng_status take_folder(tg_run *run)
 static teng_status remove_old_run(tg_run *run)
 {
     static const char *const ours[] = {"metrics.jsonl", "log.txt",    "checkpoints", "model",
-                                       "profile.json",  "trace.json", "config.yaml"};
+                                       "profile.json",  "trace.json", PRODUCTS,      "config.yaml"};
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) {
         char *path = path_in(run, ours[i]);
         const teng_status status = path ? tg_remove_tree(path) : TENG_MEMORY;
@@ -410,6 +434,7 @@ static teng_status fill_folder(tg_run *run)
     if (!tg_team_is_first(run->team)) return TENG_OK;
     TG_TRY(tg_run_write_tokenizer(run->cfg, run->tokenizer));
     TG_TRY(write_model_config(run));
+    TG_TRY(keep_products(run));
     char *yaml = tg_config_yaml(run->cfg);
     const teng_status status = write_text(run, "config.yaml", yaml);
     tg_free(yaml);
@@ -525,6 +550,7 @@ static teng_status resume(tg_run *run, const char *dir, const char *const *overr
     TG_TRY(tg_team_agree(run->team, status));
     TG_TRY(open_parts(run));
     TG_TRY(tg_team_agree(run->team, restore(run)));
+    TG_TRY(tg_team_agree(run->team, keep_products(run)));
     TG_TRY(tg_core_same_copies(run->core, "after the checkpoint was read"));
     TG_TRY(tg_team_agree(run->team, open_writers(run)));
     run->saved_step = run->core->done;

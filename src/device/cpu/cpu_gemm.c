@@ -1,12 +1,13 @@
 /*
  * Matrix products on oneDNN's matmul primitive. Where this CPU has no bf16 or f16 product, the plan converts
  * the operands to f32 in its scratch and multiplies there: right, and slow; its name says so. Layouts are
- * taken as they are: the caller's strides go to oneDNN, which packs blocks itself. Only a large single
- * product copies B first, whole, into the layout that oneDNN likes best (and a small A that is stored
- * transposed into rows): oneDNN would pack the same blocks again and again. Sizes alone decide, so the same
- * product gives the same bits in every run. A strict plan cuts C into blocks by its sizes alone; each is a
- * product made for one thread, whole in k, and our threads share the blocks out. What a block gives then
- * depends on nothing but its operands.
+ * taken as they are: the caller's strides go to oneDNN, which packs blocks itself. A single product goes one
+ * of several ways (tg_gemm_way); unless the caller names one, its sizes and the threads decide, so the same
+ * product gives the same bits in every run. Large ones copy B first, whole, into the layout that oneDNN likes
+ * best: it would pack the same blocks again and again. Where A is stored transposed, each thread makes a
+ * product of its own for a part of C, whole in k, which is faster than one product that oneDNN shares out. A
+ * strict plan cuts C into blocks by its sizes alone; each is a product made for one thread, and our threads
+ * share the blocks out. What a block gives then depends on nothing but its operands.
  */
 #include "device/cpu_gemm.h"
 
@@ -14,6 +15,7 @@
 #include "base/mem.h"
 #include "device/cpu/gemm_dnnl.h"
 #include "device/cpu_isa.h"
+#include "device/cpu_products.h"
 #include "tensor/desc.h"
 
 #include <math.h>
@@ -31,7 +33,7 @@ typedef struct matrix { /* a stack of stored matrices */
 
 /* C in blocks of m by n; blocks at the far edges may be smaller, so there are up to four sizes. */
 typedef struct blocks {
-    int threads;
+    int threads; /* that run them */
     int64_t m, n, across_m, across_n;
     size_t step[ARG_COUNT][2]; /* bytes from a block to the next along m and n, of A, B, C and the bias */
     tg_gemm_plan *part[4];     /* [size]: an array of [threads]; NULL: no such block */
@@ -47,7 +49,7 @@ typedef struct copy {         /* of A or B, into the layout that the product tak
 struct tg_gemm_plan {
     copy copies[2]; /* of A and B */
     bool packed_b;  /* the caller copies B */
-    blocks *blocks; /* strict: instead of a product of its own */
+    blocks *blocks; /* shared out: instead of a product of its own */
     dnnl_stream_t stream;
     dnnl_primitive_t product;
     dnnl_exec_arg_t args[ARG_COUNT];
@@ -60,6 +62,7 @@ struct tg_gemm_plan {
     size_t wide_at[3]; /* and where their f32 copies lie in scratch; C: only if it is not f32 */
     size_t scratch;
     char impl[64];
+    tg_gemm_spec spec; /* complete, as it was asked for */
 };
 
 static dnnl_engine_t engine; /* one for the process, never destroyed: oneDNN's own caches refer to it */
@@ -265,16 +268,6 @@ static bool usable(dnnl_primitive_desc_t pd)
     return impl && !strstr(impl, "ref:any") && strcmp(impl, "ref");
 }
 
-/* Whether B is copied, and A too: where that takes less time than it saves, measured on AVX-512 (bf16
- * products of 4096 x 768 x 3072 by B's layout: as rows 340 to 370 GFLOP/s, transposed 375 to 395, copied 400
- * to 410; with A transposed 315, B copied 365, both 405). */
-static bool worth_copies(const tg_gemm_spec *s, bool *rows_of_a)
-{
-    enum { LEAST = 512, LEAST_TRANSPOSED = 2048, THIN = 256 };
-    *rows_of_a = s->trans_a && s->m <= s->n;
-    return s->m >= (s->trans_b && !s->trans_a ? LEAST_TRANSPOSED : LEAST) && s->n >= THIN && s->k >= THIN;
-}
-
 /* The product takes the argument `which` (ARG_A, ARG_B) in another layout than the caller's. */
 static dnnl_status_t add_copy(tg_gemm_plan *plan, dnnl_primitive_desc_t pd, int which,
                               const tg_dnnl_view *stored)
@@ -311,18 +304,18 @@ static dnnl_status_t add_scratchpad(tg_gemm_plan *plan, dnnl_primitive_desc_t pd
     return status;
 }
 
-static dnnl_status_t build(const tg_gemm_spec *s, tg_gemm_plan *plan)
+/* One product of oneDNN, going any way that does not share out. */
+static dnnl_status_t build(const tg_gemm_spec *s, tg_gemm_way way, tg_gemm_plan *plan)
 {
-    bool batched = s->batch > 1, rows_of_a = false;
+    const bool batched = s->batch > 1, rows_of_a = way == TG_GEMM_COPY_AB,
+               copied = rows_of_a || way == TG_GEMM_COPY_B || way == TG_GEMM_PACKED;
     matrix a = matrix_a(s), b = matrix_b(s), c = matrix_c(s);
-    const bool copied = !strict && !batched && (worth_copies(s, &rows_of_a) || s->packed_b);
     const tg_dnnl_view stored[2] = {view_of(&a, s->trans_a, batched), view_of(&b, s->trans_b, batched)};
     tg_dnnl_view v[3] = {stored[0], stored[1], view_of(&c, false, batched)};
     tg_dnnl_view bias = view_bias(s->n, batched);
     v[ARG_B].any = copied;
-    rows_of_a = copied && rows_of_a;
     if (rows_of_a) v[ARG_A].strides[0] = s->k, v[ARG_A].strides[1] = 1;
-    plan->packed_b = copied && s->packed_b;
+    plan->packed_b = way == TG_GEMM_PACKED;
     dnnl_primitive_desc_t pd = NULL;
     dnnl_status_t status = make_desc(s, v, &bias, &pd);
     if (status != dnnl_success) return status;
@@ -330,10 +323,7 @@ static dnnl_status_t build(const tg_gemm_spec *s, tg_gemm_plan *plan)
     const char *impl = "";
     if (status == dnnl_success)
         status = dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, (void *)&impl);
-    snprintf(plan->impl, sizeof plan->impl, "%s%s", impl,
-             rows_of_a ? ", a and b copied"
-             : copied  ? ", b copied"
-                       : "");
+    snprintf(plan->impl, sizeof plan->impl, copied ? "%s, %s" : "%s", impl, tg_gemm_way_name(way));
     if (status == dnnl_success)
         status = rows_of_a ? add_copy(plan, pd, ARG_A, &stored[ARG_A]) : add_arg(plan, DNNL_ARG_SRC, &v[0]);
     if (status == dnnl_success)
@@ -372,17 +362,34 @@ static size_t wide_bytes(const matrix *x)
     return round_up((size_t)(x->batch * x->rows * x->cols) * sizeof(float));
 }
 
-/* ---- strict ---- */
+/* ---- ways ---- */
 void tg_gemm_set_strict(bool on)
 {
     strict = on;
 }
 
-/* Sizes of blocks, from the product's sizes alone: enough for the threads of a large machine, few enough that
- * packing operands again for each block costs little; no narrower than what fills a core. */
+const char *tg_gemm_way_name(tg_gemm_way way)
+{
+    static const char *const names[TG_GEMM_WAYS] = {
+        [TG_GEMM_BY_SIZES] = "by sizes",    [TG_GEMM_STORED] = "as stored",
+        [TG_GEMM_COPY_B] = "b copied",      [TG_GEMM_COPY_AB] = "a and b copied",
+        [TG_GEMM_ROWS] = "rows shared out", [TG_GEMM_COLUMNS] = "columns shared out",
+        [TG_GEMM_PACKED] = "b packed once"};
+    return names[way];
+}
+
+static int64_t pieces_of(int64_t size, int64_t pieces, int64_t *step)
+{
+    enum { ROUND = 64 };
+    *step = pieces == 1 ? size : ((size + pieces - 1) / pieces + ROUND - 1) / ROUND * ROUND;
+    return (size + *step - 1) / *step;
+}
+
+/* Strict: sizes of blocks, from the product's sizes alone: enough for the threads of a large machine, few
+ * enough that packing operands again for each block costs little; no narrower than what fills a core. */
 static void choose_blocks(const tg_gemm_spec *s, blocks *b)
 {
-    enum { NARROW = 128, MOST = 256, ROUND = 64 };
+    enum { NARROW = 128, MOST = 256 };
     const double wanted = sqrt((double)s->m * (double)s->n * (double)s->k / 1e6);
     int64_t p = 1, q = 1;
     while (p * q < MOST && (double)(p * q) < wanted) {
@@ -394,12 +401,55 @@ static void choose_blocks(const tg_gemm_spec *s, blocks *b)
         else
             break;
     }
-    b->m = p == 1 ? s->m : ((s->m + p - 1) / p + ROUND - 1) / ROUND * ROUND;
-    b->n = q == 1 ? s->n : ((s->n + q - 1) / q + ROUND - 1) / ROUND * ROUND;
-    b->across_m = (s->m + b->m - 1) / b->m;
-    b->across_n = (s->n + b->n - 1) / b->n;
+    b->across_m = pieces_of(s->m, p, &b->m);
+    b->across_n = pieces_of(s->n, q, &b->n);
 }
 
+/* A block for each thread, two for one thread alone (whose blocks are then no larger than those of two):
+ * as many along one side as may be, the rest along the other. False: they would be too small. */
+static bool share_out(const tg_gemm_spec *s, tg_gemm_way way, int threads, blocks *b)
+{
+    enum { LEAST = 128 };
+    const bool rows = way == TG_GEMM_ROWS;
+    const int64_t size = rows ? s->m : s->n, pieces = threads > 1 ? threads : 2;
+    int64_t first = pieces;
+    while (first > 1 && (pieces % first || size / first < LEAST))
+        first--;
+    b->threads = threads;
+    b->across_m = pieces_of(s->m, rows ? first : pieces / first, &b->m);
+    b->across_n = pieces_of(s->n, rows ? pieces / first : first, &b->n);
+    return s->batch == 1 && b->m >= LEAST && b->n >= LEAST && b->across_m * b->across_n == pieces;
+}
+
+bool tg_gemm_can(const tg_gemm_spec *spec, tg_gemm_way way)
+{
+    blocks b;
+    tg_gemm_spec s = *spec;
+    if (way == TG_GEMM_BY_SIZES) return true;
+    if (strict || complete(&s) || s.batch > 1) return false;
+    if (way == TG_GEMM_ROWS || way == TG_GEMM_COLUMNS) return share_out(&s, way, omp_get_max_threads(), &b);
+    if (way == TG_GEMM_COPY_AB) return s.trans_a;
+    return way != TG_GEMM_PACKED || s.packed_b;
+}
+
+/* Measured on AVX-512 CPUs. Products of one thread on a part of C beat one that oneDNN shares out where A is
+ * transposed (768 x 2304 x 4096, bf16 on two cores: 856 GFLOP/s, 755 with both copied, 733 as stored), and
+ * where the sum is long (docs/performance.md). Else a large product copies B: 4096 x 768 x 3072 with B as
+ * rows 340 to 370 GFLOP/s, transposed 375 to 395, copied 400 to 410. */
+tg_gemm_way tg_gemm_by_sizes(const tg_gemm_spec *spec)
+{
+    enum { LEAST = 512, LEAST_TRANSPOSED = 2048, THIN = 256, LONG = 16384 };
+    const tg_gemm_spec *s = spec;
+    if (strict || s->batch > 1) return TG_GEMM_STORED;
+    if (s->trans_a && s->k >= THIN && tg_gemm_can(s, TG_GEMM_ROWS)) return TG_GEMM_ROWS;
+    if (!s->trans_b && s->k >= LONG && tg_gemm_can(s, TG_GEMM_COLUMNS)) return TG_GEMM_COLUMNS;
+    if (s->packed_b) return TG_GEMM_PACKED;
+    if (s->m < (s->trans_b && !s->trans_a ? LEAST_TRANSPOSED : LEAST) || s->n < THIN || s->k < THIN)
+        return TG_GEMM_STORED;
+    return s->trans_a && s->m <= s->n ? TG_GEMM_COPY_AB : TG_GEMM_COPY_B;
+}
+
+/* ---- shared out ---- */
 static void set_steps(const tg_gemm_spec *s, blocks *b)
 {
     const size_t in = (size_t)teng_dtype_size(s->a), out = (size_t)teng_dtype_size(s->c);
@@ -420,7 +470,7 @@ static dnnl_status_t build_part(const tg_gemm_spec *s, blocks *b, int size)
     b->part[size] = tg_calloc((size_t)b->threads, sizeof *b->part[size]);
     if (!b->part[size]) return dnnl_out_of_memory;
     for (int t = 0; t < b->threads; t++) {
-        const dnnl_status_t status = build(&part, &b->part[size][t]);
+        const dnnl_status_t status = build(&part, TG_GEMM_STORED, &b->part[size][t]);
         if (status != dnnl_success) return status;
         if (b->part[size][t].scratch > b->pad_bytes) b->pad_bytes = b->part[size][t].scratch;
     }
@@ -428,12 +478,15 @@ static dnnl_status_t build_part(const tg_gemm_spec *s, blocks *b, int size)
 }
 
 /* A single product, not a batch. oneDNN decides by OpenMP's threads when a product is made. */
-static dnnl_status_t build_blocks(const tg_gemm_spec *s, tg_gemm_plan *plan)
+static dnnl_status_t build_blocks(const tg_gemm_spec *s, tg_gemm_way way, tg_gemm_plan *plan)
 {
     blocks *b = plan->blocks = tg_calloc(1, sizeof *b);
     if (!b) return dnnl_out_of_memory;
     b->threads = omp_get_max_threads();
-    choose_blocks(s, b);
+    if (strict)
+        choose_blocks(s, b);
+    else
+        share_out(s, way, b->threads, b);
     set_steps(s, b);
     dnnl_status_t status = dnnl_success;
     omp_set_num_threads(1);
@@ -441,32 +494,38 @@ static dnnl_status_t build_blocks(const tg_gemm_spec *s, tg_gemm_plan *plan)
         status = build_part(s, b, size);
     omp_set_num_threads(b->threads);
     if (status != dnnl_success) return status;
-    snprintf(plan->impl, sizeof plan->impl, "strict %lld x %lld, %.32s", (long long)b->across_m,
-             (long long)b->across_n, b->part[0][0].impl);
+    snprintf(plan->impl, sizeof plan->impl, "%s %lld x %lld, %.32s",
+             strict ? "strict" : tg_gemm_way_name(way), (long long)b->across_m, (long long)b->across_n,
+             b->part[0][0].impl);
     plan->scratch = b->pad_bytes * (size_t)b->threads;
     return dnnl_success;
 }
 
-/* As build; a batch that oneDNN declines, or would run as a scalar reference, becomes a loop over single
- * products. */
+static dnnl_status_t build_single(const tg_gemm_spec *s, tg_gemm_plan *plan)
+{
+    const tg_gemm_way way =
+        s->way != TG_GEMM_BY_SIZES && tg_gemm_can(s, s->way) ? s->way : tg_gemm_by_sizes(s);
+    return strict || way == TG_GEMM_ROWS || way == TG_GEMM_COLUMNS ? build_blocks(s, way, plan)
+                                                                   : build(s, way, plan);
+}
+
+/* A batch that oneDNN declines, or would run as a scalar reference, becomes a loop over single products. */
 static dnnl_status_t build_or_loop(const tg_gemm_spec *s, tg_gemm_plan *plan)
 {
-    /* It knows no batch of one pair of factors. */
-    bool one_pair = s->batch > 1 && s->shared_a && s->shared_b;
-    dnnl_status_t status = one_pair || (strict && s->batch > 1) ? dnnl_unimplemented
-                           : strict                             ? build_blocks(s, plan)
-                                                                : build(s, plan);
     plan->loops = 1;
-    if (status != dnnl_unimplemented || s->batch == 1) return status;
+    if (s->batch == 1) return build_single(s, plan);
+    /* It knows no batch of one pair of factors. */
+    const bool one_pair = s->shared_a && s->shared_b;
+    const dnnl_status_t status = one_pair || strict ? dnnl_unimplemented : build(s, TG_GEMM_STORED, plan);
+    if (status != dnnl_unimplemented) return status;
     tg_gemm_spec one = *s;
     one.batch = 1;
     clear(plan);
-    status = strict ? build_blocks(&one, plan) : build(&one, plan);
     plan->loops = s->batch;
     plan->step[ARG_A] = s->shared_a ? 0 : (size_t)(s->stride_a * teng_dtype_size(s->a));
     plan->step[ARG_B] = s->shared_b ? 0 : (size_t)(s->stride_b * teng_dtype_size(s->b));
     plan->step[ARG_C] = (size_t)(s->stride_c * teng_dtype_size(s->c));
-    return status;
+    return build_single(&one, plan);
 }
 
 /* The product of f32 copies, dense in scratch. */
@@ -528,6 +587,8 @@ teng_status tg_gemm_plan_create(const tg_gemm_spec *spec, tg_gemm_plan **out)
         return tg_fail(TENG_UNSUPPORTED, "oneDNN has no CPU engine here: its library was built without one");
     tg_gemm_plan *plan = tg_calloc(1, sizeof *plan);
     if (!plan) return TENG_MEMORY;
+    const tg_gemm_spec asked = s;
+    if (s.way == TG_GEMM_BY_SIZES) s.way = tg_products_find(&s);
     dnnl_status_t status = build_or_loop(&s, plan);
     if (status == dnnl_unimplemented && s.a != TENG_F32) {
         clear(plan);
@@ -540,8 +601,14 @@ teng_status tg_gemm_plan_create(const tg_gemm_spec *spec, tg_gemm_plan **out)
                        teng_dtype_name(s.a), (long long)s.m, (long long)s.n, (long long)s.k,
                        (long long)s.batch, dnnl_reason(status));
     }
+    plan->spec = asked;
     *out = plan;
     return TENG_OK;
+}
+
+void tg_gemm_again(const tg_gemm_plan *plan)
+{
+    (void)tg_products_find(&plan->spec);
 }
 
 void tg_gemm_plan_destroy(tg_gemm_plan **plan)

@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "device/cpu/cpu_cache.h"
 #include "device/cpu_gemm.h"
 #include "device/cpu_isa.h"
 #include "tensor/desc.h"
@@ -190,8 +191,10 @@ static teng_status measure(tg_cpu_peak *out)
 
 /* ---- cache ---- */
 
-static char *cache_path(const char *model, int threads)
+char *tg_cpu_cache_path(const char *what, int threads)
 {
+    tg_cpu_info info;
+    tg_cpu_info_get(&info);
     const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     char *dir = base && base[0] == '/' ? tg_asprintf("%s/teng", base)
                 : home && home[0]      ? tg_asprintf("%s/.cache/teng", home)
@@ -199,7 +202,7 @@ static char *cache_path(const char *model, int threads)
     if (!dir) return NULL;
     char name[128];
     size_t n = 0;
-    for (const char *p = model; *p && n + 1 < sizeof name; p++)
+    for (const char *p = info.model; *p && n + 1 < sizeof name; p++)
         if (isalnum((unsigned char)*p))
             name[n++] = *p;
         else if (n && name[n - 1] != '-')
@@ -208,7 +211,7 @@ static char *cache_path(const char *model, int threads)
         n--;
     name[n] = 0;
     char *path =
-        tg_asprintf("%s/peak-%s-%s-%d.json", dir, name, tg_cpu_isa_name(tg_cpu_isa_current()), threads);
+        tg_asprintf("%s/%s-%s-%s-%d.json", dir, what, name, tg_cpu_isa_name(tg_cpu_isa_current()), threads);
     tg_free(dir);
     return path;
 }
@@ -230,28 +233,33 @@ static bool load(const char *path, tg_cpu_peak *out)
     return ok;
 }
 
+teng_status tg_cpu_cache_save(const char *path, const json_t *json)
+{
+    char *dir = tg_strndup(path, (size_t)(strrchr(path, '/') - path));
+    teng_status status = dir ? tg_mkdirs(dir) : TENG_MEMORY;
+    if (status == TENG_OK) status = tg_json_save_file(path, json);
+    tg_free(dir);
+    return status;
+}
+
 static void save(const char *path, const tg_cpu_peak *peak)
 {
     char version[32];
-    char *dir = tg_strndup(path, (size_t)(strrchr(path, '/') - path));
     json_t *root =
         json_pack("{s:s, s:f, s:f, s:f}", "gemm", tg_gemm_version(version), "f32_gflops", peak->f32_gflops,
                   "bf16_gflops", peak->bf16_gflops, "bandwidth_gb_s", peak->bandwidth_gb_s);
-    if (dir && root && tg_mkdirs(dir) == TENG_OK) tg_json_save_file(path, root);
+    if (root) tg_cpu_cache_save(path, root);
     json_decref(root);
-    tg_free(dir);
 }
 
 teng_status tg_cpu_measure_peak(bool fresh, tg_cpu_peak *out)
 {
     memset(out, 0, sizeof *out);
     out->threads = omp_get_max_threads();
-    tg_cpu_info info;
-    tg_cpu_info_get(&info);
     /* Trouble with the cache must neither show as an error nor hide one that the caller holds. */
     tg_error held;
     tg_error_take(&held);
-    char *path = cache_path(info.model, out->threads);
+    char *path = tg_cpu_cache_path("peak", out->threads);
     bool known = path && !fresh && load(path, out);
     teng_error_clear();
     teng_status status = known ? TENG_OK : measure(out);

@@ -70,6 +70,7 @@ static int64_t vocab_at(const ce_state *s, int64_t v)
 static teng_status make_plan(ce_state *s, int product, int64_t r, int64_t v)
 {
     tg_gemm_plan **plan = plan_of(s, product, r, v);
+    if (*plan) tg_gemm_again(*plan);
     if (*plan || !s->want[product]) return TENG_OK;
     const int64_t rows = rows_at(s, r), vocab = vocab_at(s, v);
     tg_gemm_spec spec = {.a = s->dtype, .b = s->dtype, .c = TENG_F32};

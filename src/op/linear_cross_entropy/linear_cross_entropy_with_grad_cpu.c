@@ -81,7 +81,10 @@ static int64_t logits_step(int64_t vocab)
 static teng_status make_plan(ce_state *s, int product, int64_t r)
 {
     tg_gemm_plan **plan = plan_of(s, product, r);
-    if (*plan) return TENG_OK;
+    if (*plan) {
+        tg_gemm_again(*plan);
+        return TENG_OK;
+    }
     tg_gemm_spec spec = {.a = s->dtype, .b = s->dtype, .c = TENG_F32};
     if (product == LOGITS) { /* x · wᵀ */
         spec.m = rows_at(s, r), spec.n = s->vocab, spec.k = s->width, spec.trans_b = true, spec.ldc = s->step;
