@@ -198,6 +198,8 @@ static void test_schedule(void **state)
 {
     (void)state;
     refuses("schedule.warmup_steps: 100\ntrain.steps: 100\n", "f.yaml:1:24: ", "it must be at most 99");
+    passes("data.files: [.]\nmodel.model_type: llama\ntrain.steps: 20\nschedule: {name: constant, "
+           "warmup_steps: 30}\n");
     refuses("schedule: {name: wsd, warmup_steps: 10, decay_steps: 11}\ntrain.steps: 20\n",
             "f.yaml:1:54: ", "10 steps of warmup and 11 of decay are more than train.steps = 20");
     refuses("schedule: {name: wsd, warmup_fraction: 0.5, decay_fraction: 0.6}\n",
