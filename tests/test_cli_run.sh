@@ -46,6 +46,19 @@ grep -q 'step 12/12' Q/log.txt || die 'Q/log.txt lacks the last step'
 run 0 resume A train.steps=16
 out 'run      A, from step 12 to 16'
 [ "$(grep -c '"type": *"step"' A/metrics.jsonl)" = 16 ] || die 'A/metrics.jsonl has no 16 steps after resume'
+# The place in the data means something in the same data alone: as long and other, longer, and as it was.
+cp "$source/docs/design.md" text.md
+run 0 train tiny.yaml run.dir=T data.files=text.md train.steps=2
+tr a b <"$source/docs/design.md" >text.md
+run 1 resume T train.steps=4
+err 'T/checkpoints/step-00000002 was made with other training data: data.files had '
+err ' tokens then and has others, also '
+{ cat "$source/docs/design.md" && echo more; } >text.md
+run 1 resume T train.steps=4
+err ' tokens then and has '
+[ "$(grep -c '"type": *"step"' T/metrics.jsonl)" = 2 ] || die 'a refused resume changed T'
+cp "$source/docs/design.md" text.md
+run 0 resume T train.steps=4
 
 run 0 eval A "$source/docs/design.md" --seq-len 32
 out 'nats per token'

@@ -43,7 +43,8 @@ static void report_saves(tg_run *run, int64_t fatal)
 static teng_status submit_save(tg_run *run, bool last)
 {
     json_t *state = json_object();
-    const teng_status status = state ? tg_saver_submit(run->saver, run->core, state, last) : TENG_MEMORY;
+    teng_status status = state ? tg_run_note_data(run, state) : TENG_MEMORY;
+    if (status == TENG_OK) status = tg_saver_submit(run->saver, run->core, state, last);
     json_decref(state);
     return status;
 }

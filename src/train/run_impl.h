@@ -49,6 +49,9 @@ teng_status tg_run_more_steps(tg_run *run, int64_t steps, tg_run_sink *sink, voi
 
 double tg_run_peak_flops(const tg_run *run, const tg_cpu_peak *peak); /* of all ranks (run_open.c) */
 
+/* Into a checkpoint's state: "data", what tells the training data from other data (run_open.c). */
+teng_status tg_run_note_data(const tg_run *run, json_t *state);
+
 /* ---- what people see (run_books.c) ---- */
 void tg_run_tell(tg_run *run, const tg_run_event *event);
 void tg_run_tell_text(tg_run *run, tg_run_event_kind kind, int64_t step, const char *text);

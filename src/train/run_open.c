@@ -11,6 +11,7 @@
 #include "tensor/desc.h"
 #include "train/run_impl.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #define PRODUCTS "products.json"
@@ -252,15 +253,47 @@ static teng_status open_core(tg_run *run)
     return open_data(run);
 }
 
+static json_int_t data_hash(const tg_run *run)
+{
+    return (json_int_t)(tg_loader_fingerprint(run->train) >> 1);
+}
+
+teng_status tg_run_note_data(const tg_run *run, json_t *state)
+{
+    const json_int_t tokens = (json_int_t)tg_loader_info_get(run->train).tokens;
+    json_t *data = json_pack("{s:I, s:I}", "tokens", tokens, "hash", data_hash(run));
+    const int failed = !data || json_object_set_new(state, "data", data) != 0;
+    return failed ? tg_fail(TENG_MEMORY, "out of memory for the checkpoint's state") : TENG_OK;
+}
+
+/* A checkpoint's place means something in equal data alone. Checkpoints of earlier versions do not say. */
+static teng_status same_training_data(const tg_run *run, const tg_ckpt *ck)
+{
+    const json_t *was = json_object_get(tg_ckpt_state(ck), "data");
+    int64_t tokens = 0, hash = 0;
+    if (!was) return TENG_OK;
+    TG_TRY(tg_json_get_int(was, "state.json: data", "tokens", true, &tokens));
+    TG_TRY(tg_json_get_int(was, "state.json: data", "hash", true, &hash));
+    const uint64_t now = tg_loader_info_get(run->train).tokens;
+    if (now == (uint64_t)tokens && data_hash(run) == hash) return TENG_OK;
+    return tg_fail(TENG_INVALID,
+                   "checkpoint %s was made with other training data: data.files had %" PRId64
+                   " tokens then and %s%" PRIu64
+                   " now; the run would go on neither where it was nor anew. Put "
+                   "the files back as they were, or start a new run from its weights (teng train CONFIG.yaml "
+                   "run.dir=… model.from=%s/model)",
+                   tg_ckpt_path(ck), tokens, now == (uint64_t)tokens ? "has others, also " : "has ", now,
+                   run->cfg->run.dir);
+}
+
 /* What of the data tells whether two ranks read the same. */
 static teng_status same_data(tg_run *run)
 {
     const tg_loader_info info = tg_loader_info_get(run->train);
-    json_t *facts =
-        json_pack("{s:I, s:I, s:I, s:I}", "the number of tokens in data.files", (json_int_t)info.tokens,
-                  "the number of documents in data.files", (json_int_t)info.documents,
-                  "the number of sequences in data.files", (json_int_t)info.samples,
-                  "the sample of data.files (a hash)", (json_int_t)(tg_loader_fingerprint(run->train) >> 1));
+    json_t *facts = json_pack("{s:I, s:I, s:I, s:I}", "the number of tokens in data.files",
+                              (json_int_t)info.tokens, "the number of documents in data.files",
+                              (json_int_t)info.documents, "the number of sequences in data.files",
+                              (json_int_t)info.samples, "the sample of data.files (a hash)", data_hash(run));
     teng_status status = tg_team_agree(run->team, facts ? TENG_OK : TENG_MEMORY);
     if (status == TENG_OK)
         status = tg_team_same_facts(run->team, facts, "all ranks must read the same files");
@@ -530,6 +563,7 @@ static teng_status restore(tg_run *run)
     teng_status status = root && metrics ? tg_ckpt_latest(root, false, &latest) : TENG_MEMORY;
     tg_ckpt *ck = NULL;
     if (status == TENG_OK && latest) status = tg_ckpt_open(latest, false, &ck);
+    if (status == TENG_OK && ck) status = same_training_data(run, ck);
     if (status == TENG_OK && ck) status = tg_core_restore(run->core, ck, &run->source);
     if (status == TENG_OK && !ck) status = initial_weights(run); /* stopped before its first checkpoint */
     if (status == TENG_OK && tg_team_is_first(run->team))
