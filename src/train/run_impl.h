@@ -22,6 +22,7 @@ struct tg_run {
     tg_lm_info info;
     tg_core *core;
     tg_loader *train, *val; /* val NULL: nothing is held back */
+    int64_t data_hash;      /* of the training data; 0: it has none */
     char *no_val;           /* why val is NULL; NULL when that was asked for */
     tg_source source;
     tg_team *team; /* of one or many ranks */

@@ -253,15 +253,10 @@ static teng_status open_core(tg_run *run)
     return open_data(run);
 }
 
-static json_int_t data_hash(const tg_run *run)
-{
-    return (json_int_t)(tg_loader_fingerprint(run->train) >> 1);
-}
-
 teng_status tg_run_note_data(const tg_run *run, json_t *state)
 {
     const json_int_t tokens = (json_int_t)tg_loader_info_get(run->train).tokens;
-    json_t *data = json_pack("{s:I, s:I}", "tokens", tokens, "hash", data_hash(run));
+    json_t *data = json_pack("{s:I, s:I}", "tokens", tokens, "hash", (json_int_t)run->data_hash);
     const int failed = !data || json_object_set_new(state, "data", data) != 0;
     return failed ? tg_fail(TENG_MEMORY, "out of memory for the checkpoint's state") : TENG_OK;
 }
@@ -275,7 +270,7 @@ static teng_status same_training_data(const tg_run *run, const tg_ckpt *ck)
     TG_TRY(tg_json_get_int(was, "state.json: data", "tokens", true, &tokens));
     TG_TRY(tg_json_get_int(was, "state.json: data", "hash", true, &hash));
     const uint64_t now = tg_loader_info_get(run->train).tokens;
-    if (now == (uint64_t)tokens && data_hash(run) == hash) return TENG_OK;
+    if (now == (uint64_t)tokens && run->data_hash == hash) return TENG_OK;
     return tg_fail(TENG_INVALID,
                    "checkpoint %s was made with other training data: data.files had %" PRId64
                    " tokens then and %s%" PRIu64
@@ -290,10 +285,11 @@ static teng_status same_training_data(const tg_run *run, const tg_ckpt *ck)
 static teng_status same_data(tg_run *run)
 {
     const tg_loader_info info = tg_loader_info_get(run->train);
-    json_t *facts = json_pack("{s:I, s:I, s:I, s:I}", "the number of tokens in data.files",
-                              (json_int_t)info.tokens, "the number of documents in data.files",
-                              (json_int_t)info.documents, "the number of sequences in data.files",
-                              (json_int_t)info.samples, "the sample of data.files (a hash)", data_hash(run));
+    json_t *facts =
+        json_pack("{s:I, s:I, s:I, s:I}", "the number of tokens in data.files", (json_int_t)info.tokens,
+                  "the number of documents in data.files", (json_int_t)info.documents,
+                  "the number of sequences in data.files", (json_int_t)info.samples,
+                  "the sample of data.files (a hash)", (json_int_t)run->data_hash);
     teng_status status = tg_team_agree(run->team, facts ? TENG_OK : TENG_MEMORY);
     if (status == TENG_OK)
         status = tg_team_same_facts(run->team, facts, "all ranks must read the same files");
@@ -347,6 +343,7 @@ static teng_status open_parts(tg_run *run)
     TG_TRY(tg_team_same_config(run->team, cfg));
     TG_TRY(tg_team_bind(run->team, cfg));
     TG_TRY(tg_team_agree(run->team, open_core(run)));
+    run->data_hash = (int64_t)(tg_loader_fingerprint(run->train) >> 1);
     if (tg_team_is_many(run->team)) TG_TRY(same_data(run));
     TG_TRY(choose_products(run));
     TG_TRY(tg_team_agree(run->team, plan_all(run)));
