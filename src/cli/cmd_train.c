@@ -42,7 +42,11 @@ static void on_signal(int number)
 /* A reader that went away (teng train | head) ends no run, nor does a file that may not grow (ulimit -f). */
 static void catch_signals(const tg_team *team)
 {
-    struct sigaction stop = {.sa_handler = on_signal, .sa_flags = SA_RESTART},
+    /* A stack of its own: a signal within a generated kernel must not write below its stack pointer. */
+    static char stack[1 << 16];
+    const stack_t own = {.ss_sp = stack, .ss_size = sizeof stack};
+    sigaltstack(&own, NULL);
+    struct sigaction stop = {.sa_handler = on_signal, .sa_flags = SA_RESTART | SA_ONSTACK},
                      ignore = {.sa_handler = SIG_IGN};
     others_tell = !tg_team_is_first(team);
     sigemptyset(&stop.sa_mask);
