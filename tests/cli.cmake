@@ -15,6 +15,7 @@ if(NOT TENG_SANITIZE) # which takes memory of its own
   tg_program_test(test_cli_convert LABELS fast ARGS ${CMAKE_SOURCE_DIR})
 endif()
 tg_program_test(test_cli_run LABELS fast ARGS ${CMAKE_SOURCE_DIR})
+tg_program_test(test_cli_signals LABELS fast ARGS ${CMAKE_SOURCE_DIR})
 tg_program_test(test_exact LABELS fast ARGS ${CMAKE_SOURCE_DIR})
 tg_program_test(test_products_run LABELS fast ARGS ${CMAKE_SOURCE_DIR})
 if(NOT TENG_SANITIZE) # a sanitized library wants its runtime in every program that uses it

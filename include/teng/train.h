@@ -5,6 +5,12 @@
  *
  * Not thread-safe: a model belongs to one thread at a time. Nothing here prints, but for the monitors, to the
  * stream they are given.
+ *
+ * Signals: teng handles none. A handler of the program must not run on the stack of a thread that is within a
+ * call of teng, nor of OpenMP's threads: oneDNN's fp32 products for AVX-512 hold the address of a heap block
+ * in the stack pointer, and the handler's frame would be written over it. Block the signals before the first
+ * call and wait for them in a thread (sigwait), or take them on alternate stacks (SA_ONSTACK, sigaltstack in
+ * each of these threads).
  */
 #ifndef TENG_TRAIN_H
 #define TENG_TRAIN_H

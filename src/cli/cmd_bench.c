@@ -5,27 +5,21 @@
 
 #include "base/fail.h"
 #include "base/file.h"
+#include "base/signals.h"
 #include "bench/bench.h"
 
-#include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- measurements that make files are ended between two steps, so that they can remove them ---- */
-static volatile sig_atomic_t stopped_by;
+static atomic_int stopped_by;
 
 static void on_signal(int number)
 {
+    if (stopped_by) tg_signals_default(number);
     stopped_by = number;
     tg_bench_stop();
-}
-
-static void catch_signals(void)
-{
-    struct sigaction stop = {.sa_handler = on_signal, .sa_flags = (int)(SA_RESTART | SA_RESETHAND)};
-    sigemptyset(&stop.sa_mask);
-    sigaction(SIGINT, &stop, NULL); /* the second one ends the process */
-    sigaction(SIGTERM, &stop, NULL);
 }
 
 static int exit_status(teng_status status, int otherwise)
@@ -154,10 +148,10 @@ int tg_cmd_bench_checkpoint(const tg_args_bench_checkpoint *args)
 {
     tg_config *cfg = NULL;
     json_t *figures = NULL;
+    if (tg_signals_watch(on_signal) != TENG_OK) return tg_cli_failed(&args->base);
     const int loaded = load(&args->base, &cfg);
     if (loaded != TG_EXIT_OK) return loaded;
     const tg_bench_checkpoint_options options = {.dir = args->dir, .saves = args->saves};
-    catch_signals();
     const teng_status status = tg_bench_checkpoint(cfg, &options, &figures);
     tg_config_destroy(&cfg);
     return exit_status(status, answer(&args->base, args->json, status, figures));
@@ -269,6 +263,7 @@ int tg_cmd_bench_levers(const tg_args_bench_levers *args)
 {
     tg_config *cfg = NULL; /* wrong words are told before anything is measured */
     json_t *figures = NULL;
+    if (tg_signals_watch(on_signal) != TENG_OK) return tg_cli_failed(&args->base);
     const int loaded = load(&args->base, &cfg);
     if (loaded != TG_EXIT_OK) return loaded;
     tg_config_destroy(&cfg);
@@ -286,7 +281,6 @@ int tg_cmd_bench_levers(const tg_args_bench_levers *args)
         .seconds = (double)args->ms * 1e-3,
         .progress = show,
     };
-    catch_signals();
     const teng_status status = tg_bench_levers(&options, &figures);
     if (status != TENG_OK) return exit_status(status, tg_cli_failed(&args->base));
     if (args->json) return tg_cli_put_json(&args->base, figures);

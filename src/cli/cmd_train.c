@@ -9,54 +9,43 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/file.h"
+#include "base/signals.h"
 #include "device/cpu_info.h"
 #include "monitor/progress.h"
 #include "train/team.h"
 #include "train/trainer.h"
 
-#include <errno.h>
 #include <math.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 /* ---- signals ---- */
 
-static volatile sig_atomic_t stopped_by; /* number of the first signal */
-static bool others_tell;                 /* of many ranks the first alone says that it stops */
+static atomic_int stopped_by;   /* number of the first signal */
+static atomic_bool begun;       /* there is a run that can be stopped */
+static atomic_bool others_tell; /* of many ranks the first alone says that it stops */
 
 static void on_signal(int number)
 {
     static const char notice[] =
         "\nStopping after this step and saving; once more ends at once, without saving.\n";
+    if (!begun) tg_signals_default(number);
     if (stopped_by) _exit(TG_EXIT_SIGNAL + number);
     stopped_by = number;
     tg_run_stop();
-    int err = errno;
-    if (!others_tell && write(STDERR_FILENO, notice, sizeof notice - 1) < 0)
-        errno = 0; /* nobody is left to read it */
-    errno = err;
+    if (!others_tell) fputs(notice, stderr);
 }
 
 /* A reader that went away (teng train | head) ends no run, nor does a file that may not grow (ulimit -f). */
-static void catch_signals(const tg_team *team)
+static void begin(const tg_team *team)
 {
-    /* A stack of its own: a signal within a generated kernel must not write below its stack pointer. */
-    static char stack[1 << 16];
-    const stack_t own = {.ss_sp = stack, .ss_size = sizeof stack};
-    sigaltstack(&own, NULL);
-    struct sigaction stop = {.sa_handler = on_signal, .sa_flags = SA_RESTART | SA_ONSTACK},
-                     ignore = {.sa_handler = SIG_IGN};
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
     others_tell = !tg_team_is_first(team);
-    sigemptyset(&stop.sa_mask);
-    sigemptyset(&ignore.sa_mask);
-    sigaction(SIGINT, &stop, NULL);
-    sigaction(SIGTERM, &stop, NULL);
-    sigaction(SIGUSR1, &stop,
-              NULL); /* which launchers of ranks pass on, and schedulers send before the end */
-    sigaction(SIGPIPE, &ignore, NULL);
-    sigaction(SIGXFSZ, &ignore, NULL);
+    begun = true;
 }
 
 /* ---- the console ---- */
@@ -330,7 +319,7 @@ static int train(console *c, tg_run *run)
 static int join(console *c)
 {
     tg_log_set_sink(early_sink, c);
-    if (tg_team_open(&c->team) == TENG_OK) return TG_EXIT_OK;
+    if (tg_signals_watch(on_signal) == TENG_OK && tg_team_open(&c->team) == TENG_OK) return TG_EXIT_OK;
     return tg_cli_failed(c->base);
 }
 
@@ -366,7 +355,7 @@ int tg_cmd_train(const tg_args_train *args)
     int status = join(&c);
     if (status == TG_EXIT_OK) status = load(&c, &cfg);
     if (status == TG_EXIT_OK) {
-        catch_signals(c.team);
+        begin(c.team);
         c.level = (tg_log_level)cfg->context.log_level;
         status = tg_run_create(cfg, &run) == TENG_OK ? train(&c, run) : failed(&c);
     }
@@ -380,7 +369,7 @@ int tg_cmd_resume(const tg_args_resume *args)
     int status = join(&c);
     if (status == TG_EXIT_OK) status = tg_cli_ranks_agree(c.team, args->base.command, NULL, TENG_OK, false);
     if (status == TG_EXIT_OK) {
-        catch_signals(c.team);
+        begin(c.team);
         const teng_status opened =
             tg_run_resume(args->base.words[0], args->base.keys, (size_t)args->base.n_keys, &run);
         status = opened == TENG_OK ? train(&c, run) : failed(&c);
