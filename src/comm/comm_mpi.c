@@ -190,12 +190,15 @@ static void forget_sent(mpi *m, bool all)
     }
 }
 
-/* After a failure the others may never come, and MPI_Finalize would wait for them for ever. */
+/* After a failure the others may never come, and MPI_Finalize would wait for them for ever. MPICH's launcher
+ * drops what ranks have printed and it has not read yet, so that the reason would be lost: it gets time. */
 static void abort_mpi(tg_comm *comm)
 {
     const mpi *m = comm->backend;
+    if (!m->initialised) return;
     fflush(NULL);
-    if (m->initialised) MPI_Abort(MPI_COMM_WORLD, 1);
+    nanosleep(&(struct timespec){0, 200000000}, NULL);
+    MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
 static void close_mpi(tg_comm *comm)
