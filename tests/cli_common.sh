@@ -37,3 +37,8 @@ usage() {
     err 'shows more.'
     [ ! -s "$scratch/out" ] || die "$said: wrong usage printed on standard output: $(cat "$scratch/out")"
 }
+
+# number KEY: the first whole number of that key in the JSON that the last run printed.
+number() {
+    sed -n 's/^ *"'"$1"'": \([0-9]*\),*$/\1/p' "$scratch/out" | head -n 1
+}

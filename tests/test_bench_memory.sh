@@ -2,10 +2,6 @@
 # 2 % of planned_bytes. The kernels' own short-lived memory and the heap's holes count. test_bench_memory.sh TENG SOURCE
 set -eu
 . "$(dirname "$0")/cli_common.sh"
-# number NAME: of the last answer.
-number() {
-    sed -n 's/^ *"'"$1"'": \([0-9]*\),*$/\1/p' "$scratch/out" | head -n 1
-}
 for words in 'precision.level=O0' 'precision.level=O2 precision.dtype=bf16'; do
     # shellcheck disable=SC2086 # words are meant
     run 0 bench step "$2/configs/gpt2-124m.yaml" $words context.threads=2 train.batch_size=4 train.seq_len=1024 --steps 1 --no-peak --json

@@ -11,10 +11,6 @@ model: {model_type: llama, vocab_size: 256, hidden_size: 512, intermediate_size:
 data: {files: [$source/docs/design.md]}
 train: {batch_size: 8, seq_len: 16, micro_batches: 2}
 END
-# number NAME: of the last answer.
-number() {
-    sed -n 's/^ *"'"$1"'": \([0-9]*\),*$/\1/p' "$scratch/out" | head -n 1
-}
 # near WHAT VALUE WANT SHARE: within that share of WANT.
 near() {
     awk -v x="$2" -v want="$3" -v share="$4" 'BEGIN { d = x - want; if (d < 0) d = -d; exit !(x != "" && d <= share * want) }' ||

@@ -223,25 +223,25 @@ static teng_status check_schedule(const tg_config *cfg, int64_t ranks)
     (void)ranks;
     int64_t steps = cfg->train.steps, warmup = tg_config_warmup_steps(cfg),
             decay = tg_config_decay_steps(cfg);
-    const bool falls = cfg->schedule.name !=
-                       TG_CFG_SCHEDULE_CONSTANT; /* a warmup alone may be cut short, and gone on with */
-    if (falls && warmup > 0 && warmup >= steps)
-        return tg_config_refuse(cfg, "schedule.warmup_steps",
-                                "schedule.warmup_steps = %" PRId64 " leaves nothing of train.steps = %" PRId64
-                                " after the warmup; it must be at most %" PRId64
-                                ", or schedule.name constant, whose warmup may go on when the run does",
-                                warmup, steps, steps - 1);
-    if (falls && warmup + decay > steps)
-        return tg_config_refuse(
-            cfg, cfg->schedule.decay_steps.set ? "schedule.decay_steps" : "schedule.decay_fraction",
-            "schedule: %" PRId64 " steps of warmup and %" PRId64
-            " of decay are more than train.steps = %" PRId64 "; shorten one of them",
-            warmup, decay, steps);
     if (cfg->schedule.decay_steps.set && cfg->schedule.name != TG_CFG_SCHEDULE_WSD)
         return tg_config_refuse(
             cfg, "schedule.decay_steps",
             "schedule.decay_steps belongs to schedule.name = wsd; the other schedules fall until the last "
             "step or not at all");
+    /* A warmup alone may be cut short, and gone on with. */
+    if (cfg->schedule.name == TG_CFG_SCHEDULE_CONSTANT) return TENG_OK;
+    if (warmup > 0 && warmup >= steps)
+        return tg_config_refuse(cfg, "schedule.warmup_steps",
+                                "schedule.warmup_steps = %" PRId64 " leaves nothing of train.steps = %" PRId64
+                                " after the warmup; it must be at most %" PRId64
+                                ", or schedule.name constant, whose warmup may go on when the run does",
+                                warmup, steps, steps - 1);
+    if (warmup + decay > steps)
+        return tg_config_refuse(
+            cfg, cfg->schedule.decay_steps.set ? "schedule.decay_steps" : "schedule.decay_fraction",
+            "schedule: %" PRId64 " steps of warmup and %" PRId64
+            " of decay are more than train.steps = %" PRId64 "; shorten one of them",
+            warmup, decay, steps);
     return TENG_OK;
 }
 
